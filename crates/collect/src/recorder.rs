@@ -16,7 +16,7 @@ const PROGRESS: Duration = Duration::from_millis(500);
 /// What came of a recording.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How the target ended, if it ended while recorded and was launched here.
+    /// How the target ended, if it ended while recorded and is a child of this process.
     pub ended: Option<Ended>,
     /// Why the recording ended.
     pub ended_by: EndedBy,

@@ -284,7 +284,9 @@ impl Placing<'_> {
         loop {
             let processes = target.processes()?;
             let seen = observer.look(&processes)?;
-            let moves = self.decided(&seen);
+            target.heard(seen.ended);
+            let snapshot = self.snapshot(&seen);
+            let moves = self.decided(&seen, &snapshot);
             calm = if moves.is_empty() { calm + 1 } else { 0 };
             if moves.is_empty() && calm == 2 && !said_nothing && !self.args.quiet {
                 said_nothing = true;
@@ -294,6 +296,7 @@ impl Placing<'_> {
             if carried {
                 self.carry_out(&moves, observer, target, signals)?;
             }
+            self.hold(&snapshot, &moves)?;
             self.free_heirs();
             let is_over = seen.is_last && self.args.counters.is_none();
             if is_over || (seen.is_last && self.args.dry_run) || target.is_over(signals) {
@@ -303,17 +306,16 @@ impl Placing<'_> {
                 target.wait(signals, || self.free_heirs_if_any());
                 return Ok(());
             }
-            if calm >= 2 && !target.wait_for(signals, self.args.every, || self.free_heirs_if_any())
-            {
+            let waits = calm >= 2 && self.args.counters.is_none();
+            if waits && !target.wait_for(signals, self.args.every, || self.free_heirs_if_any()) {
                 return Ok(());
             }
         }
     }
 
     /// What the placer says to what was seen.
-    fn decided(&mut self, seen: &Seen) -> Vec<Move> {
-        let snapshot = self.snapshot(seen);
-        let moves = decide(self.machine, &self.thresholds, &snapshot, &mut self.history);
+    fn decided(&mut self, seen: &Seen, snapshot: &Snapshot) -> Vec<Move> {
+        let moves = decide(self.machine, &self.thresholds, snapshot, &mut self.history);
         self.events.tell(
             "look",
             json!({ "threads": snapshot.tasks.len(), "pairs": seen.pairs.as_ref().map(Vec::len), "moves": moves.len() }),
@@ -426,6 +428,39 @@ impl Placing<'_> {
             return trial::run(self, moves, observer, target, signals);
         }
         self.give_all(moves)
+    }
+
+    /// Holds those where they are to whom others were brought: the kernel would take them away again.
+    fn hold(&mut self, snapshot: &Snapshot, moves: &[Move]) -> anyhow::Result<()> {
+        let innermost = self
+            .machine
+            .levels()
+            .last()
+            .unwrap_or(self.machine.memory());
+        let cpu = |task: &Task| {
+            let moved = moves.iter().find(|one| one.task == task.key);
+            moved.map_or(task.cpu, |one| one.to)
+        };
+        for pair in &snapshot.sharing {
+            let tasks = [pair.one, pair.other].map(|at| &snapshot.tasks[at as usize]);
+            let [one, other] = tasks.map(|task| innermost.of_cpu[cpu(task) as usize]);
+            if one != other || pair.transfers < self.thresholds.coherence {
+                continue;
+            }
+            let [one, other] = tasks.map(|task| self.hands.before(task.key).is_some());
+            let free = match (one, other) {
+                (true, false) => tasks[1],
+                (false, true) => tasks[0],
+                _ => continue,
+            };
+            let cpus = self.cpus_around(free.key, cpu(free));
+            let done = self.hands.give(free.key, free.process, &cpus)?;
+            self.events.tell(
+                "hold",
+                json!({ "tid": free.key.tid, "cpus": cpus.to_string(), "held": matches!(done, Done::Moved) }),
+            );
+        }
+        Ok(())
     }
 
     /// Carries moves out; says what could not be.

@@ -9,6 +9,7 @@ use linewise_analysis::group_threads;
 use linewise_collect::{
     EndedBy, Event, HeapWhen, RecordOptions, SampleBy, Source, Target, TimerOptions,
 };
+use linewise_machine::process::Ended;
 use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
 use linewise_placer::{Activity, TaskKey};
@@ -40,6 +41,8 @@ pub(super) struct Seen {
     pub(super) pairs: Option<Vec<(u32, u32, f64)>>,
     /// The share of the threads' CPU time that went by at lines that others have, where a recording tells it.
     pub(super) waits: Option<f64>,
+    /// How the target ended, where this process heard of it.
+    pub(super) ended: Option<Ended>,
     /// Nothing more will come: the target ended, a signal came, the stream is at its end.
     pub(super) is_last: bool,
 }
@@ -88,6 +91,7 @@ impl Observer for ByRecording<'_> {
             }
         })?;
         let mut seen = before.seen_since(processes);
+        seen.ended = outcome.ended;
         seen.is_last = outcome.ended_by != EndedBy::Duration;
         if outcome.failure.is_none() {
             (seen.pairs, seen.waits) = shared(&directory, &seen.tasks)?;

@@ -6,11 +6,12 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use linewise_machine::process;
+use linewise_machine::process::{self, Ended};
 use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
 
 use super::PlaceArgs;
+use crate::exit;
 
 /// How often is looked whether it is over, and whether there are new threads.
 const BEAT: Duration = Duration::from_millis(500);
@@ -20,6 +21,8 @@ const WORTH: f64 = 0.2;
 /// A command, processes, or all of the system.
 pub(super) struct Target {
     child: Option<Child>,
+    /// How the command ended, where a look heard of it before we did.
+    ended: Option<Ended>,
     pids: Vec<u32>,
     of_system: bool,
     until: Option<Instant>,
@@ -46,6 +49,7 @@ impl Target {
         };
         Ok(Self {
             child,
+            ended: None,
             pids: args.pid.clone(),
             of_system: args.system,
             until: args.duration.map(|duration| Instant::now() + duration),
@@ -65,6 +69,11 @@ impl Target {
         Ok(self.pids.iter().copied().chain(child).collect())
     }
 
+    /// Takes note of the end of a command.
+    pub(super) fn heard(&mut self, ended: Option<Ended>) {
+        self.ended = self.ended.or(ended.filter(|_| self.child.is_some()));
+    }
+
     /// Whether the target, its time or the user has ended it.
     pub(super) fn is_over(&mut self, signals: &StopSignals) -> bool {
         while let Some(heard) = signals.next() {
@@ -74,7 +83,9 @@ impl Target {
             };
         }
         let ended = match &mut self.child {
-            Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
+            Some(child) => {
+                self.ended.is_some() || child.try_wait().map_or(true, |status| status.is_some())
+            }
             None => {
                 !self.of_system && !self.pids.is_empty() && !self.pids.iter().any(|&pid| lives(pid))
             }
@@ -110,6 +121,9 @@ impl Target {
     /// The end: a command is waited for, or asked to end if we were, and has its own exit code.
     pub(super) fn end(mut self, signals: &StopSignals) -> Option<ExitCode> {
         let mut child = self.child.take()?;
+        if self.ended.is_some() {
+            return Some(exit::of_target(self.ended));
+        }
         if self.stopped {
             let _ = process::signal(child.id(), SIGTERM);
         }

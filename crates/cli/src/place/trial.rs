@@ -126,6 +126,7 @@ fn figure(
 ) -> anyhow::Result<Option<f64>> {
     let Some(command) = &placing.args.figure else {
         let seen = observer.look(&target.processes()?)?;
+        target.heard(seen.ended);
         if seen.is_last || target.is_over(signals) {
             return Ok(None);
         }

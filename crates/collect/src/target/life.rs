@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use linewise_machine::process::Ended;
+use linewise_machine::process::{Change, Ended};
 use linewise_recording::Time;
 
 use super::family::{Ending, Family};
@@ -99,7 +99,14 @@ impl<'a, K: Kernel, S: Signals> Life<'a, K, S> {
         loop {
             match (self.kernel.next_change(), &mut self.running) {
                 (Ok(Some((pid, change))), Running::Child(child, _)) => child.note(pid, change),
-                (Ok(Some(_)), Running::Processes(_)) => {}
+                // One that is a child of this process has no other way to tell how it ended.
+                (Ok(Some((pid, change))), Running::Processes(attachments)) => {
+                    if let Change::Ended(ended) = change
+                        && let Some(it) = attachments.iter_mut().find(|it| it.pid == pid)
+                    {
+                        it.ended = Some(ended);
+                    }
+                }
                 (Err(error), Running::Child(child, _)) if child.ended().is_none() => {
                     return Err(Error::Wait(error));
                 }
@@ -155,8 +162,11 @@ impl<'a, K: Kernel, S: Signals> Life<'a, K, S> {
     /// [`Error::Wait`].
     pub(crate) fn ended(&mut self) -> Result<Option<Option<Ended>>, Error> {
         let insists = self.ending.is_some() && self.is_asked_to_end();
-        let Running::Child(child, family) = &mut self.running else {
-            return Ok(Some(None));
+        let (child, family) = match &mut self.running {
+            Running::Child(child, family) => (child, family),
+            Running::Processes(attachments) => {
+                return Ok(Some(attachments.iter().find_map(|it| it.ended)));
+            }
         };
         if self.over == Some(EndedBy::TargetExited) {
             return Ok(Some(Some(child.wait().map_err(Error::Wait)?)));
@@ -212,6 +222,8 @@ pub(crate) struct Attachment {
     /// Not there before Linux 5.3: then its end is noticed at the next tick.
     pidfd: Option<OwnedFd>,
     has_ended: bool,
+    /// How, if it was a child of this process and was heard of.
+    ended: Option<Ended>,
 }
 
 impl Attachment {
@@ -220,6 +232,7 @@ impl Attachment {
             pid,
             pidfd: kernel.pidfd(pid).ok(),
             has_ended: false,
+            ended: None,
         }
     }
 

@@ -180,7 +180,8 @@ fn show(directory: &Path, args: &GroupsOutput) -> anyhow::Result<()> {
 
 /// The shape of this machine, if the recording is of it.
 fn recorded_machine(info: &RunInfo) -> Option<Topology> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let host = linewise_foreign::read(Path::new("/proc/sys/kernel/hostname"), 1000).ok()?;
+    let host = String::from_utf8_lossy(&host);
     let machine = read_topology(Path::new("/")).ok()?;
     let is_it = host.trim() == info.host && machine.cpus.len() as u64 == u64::from(info.cpus);
     is_it.then_some(machine)

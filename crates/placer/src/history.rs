@@ -2,7 +2,7 @@
 
 use crate::categories::Categories;
 use crate::machine::Machine;
-use crate::plan::{Move, Reason};
+use crate::plan::{Freedom, Move, Reason};
 use crate::snapshot::{Activity, Snapshot, TaskKey};
 
 /// Intervals for which a task that moved stays where it is.
@@ -63,17 +63,6 @@ struct Tried {
     /// The sums since it is warm.
     since: f32,
     transfers_since: f32,
-}
-
-/// Whether a task may be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freedom {
-    /// Now.
-    Free,
-    /// Later: it is new, or rests.
-    Waits,
-    /// Not while it is as it is.
-    Stays,
 }
 
 /// What is remembered of the tasks and of the moves.

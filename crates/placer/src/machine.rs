@@ -2,7 +2,17 @@
 
 use linewise_topology::{CpuSet, Topology};
 
-use crate::snapshot::Crossing;
+/// How far a line came that another core's cache had, as an index into [`Activity::transfers`](crate::Activity::transfers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Crossing {
+    /// From a core below the same last-level cache.
+    Core = 0,
+    /// From below another last-level cache of the same socket.
+    Llc = 1,
+    /// From another socket.
+    Socket = 2,
+}
 
 /// What separates the domains of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

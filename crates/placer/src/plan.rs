@@ -1,6 +1,5 @@
 //! What is to be moved, and where everything is once it was.
 
-use crate::history::Freedom;
 use crate::machine::{Level, LevelKind, Machine};
 use crate::snapshot::{Snapshot, Task, TaskKey};
 
@@ -38,6 +37,17 @@ pub struct Move {
     pub to: u32,
     /// Why.
     pub reason: Reason,
+}
+
+/// Whether a task may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freedom {
+    /// Now.
+    Free,
+    /// Later: it is new, or rests.
+    Waits,
+    /// Not while it is as it is.
+    Stays,
 }
 
 /// The placement while it is being decided.

@@ -13,24 +13,12 @@ pub struct TaskKey {
     pub start: u64,
 }
 
-/// How far a line came that another core's cache had, as an index into [`Activity::transfers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Crossing {
-    /// From a core below the same last-level cache.
-    Core = 0,
-    /// From below another last-level cache of the same socket.
-    Llc = 1,
-    /// From another socket.
-    Socket = 2,
-}
-
 /// What a task did in an interval. Rates are per second of its CPU time, as SAM normalises by unhalted cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Activity {
     /// The share of the interval that it was executing or ready to, from 0 to 1.
     pub load: f32,
-    /// Lines that came from other cores' caches, by [`Crossing`].
+    /// Lines that came from other cores' caches, by [`Crossing`](crate::Crossing).
     pub transfers: [f32; 3],
     /// Loads from the memory of another node.
     pub remote: f32,

@@ -4,6 +4,7 @@
 //! thread whose name has any is never looked for by it.
 
 mod named;
+mod placed;
 mod schedulers;
 
 use std::fmt::Write as _;
@@ -11,10 +12,10 @@ use std::fmt::Write as _;
 use linewise_foreign::{is_safe, sanitise};
 
 use super::groups as words;
-use crate::views::groups::{
-    GroupPlace, GroupedThread, PlacementVerdict, ThreadGroup, ThreadGroups,
-};
+use crate::views::groups::{GroupedThread, PlacementVerdict, ThreadGroup, ThreadGroups};
 use named::{Finder, quoted};
+pub use placed::Handed;
+use placed::Placed;
 
 /// Who takes a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,22 +32,6 @@ pub enum Handover {
     ScxLayered,
     /// A configuration of an application for schedqos.
     Schedqos,
-}
-
-/// A placement to hand over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
-    /// The whole of it, with a line break at its end.
-    pub text: String,
-    /// What it cannot say, whole sentences.
-    pub notes: Vec<String>,
-}
-
-/// A group and where it is to run.
-struct Placed<'a> {
-    group: &'a ThreadGroup,
-    place: &'a GroupPlace,
-    threads: Vec<&'a GroupedThread>,
 }
 
 /// The placement of `groups` as `to` takes it; `None` where nothing should be moved.

@@ -3,8 +3,9 @@
 
 use super::bandwidth::{Bandwidth, BandwidthPoint};
 use super::crossing::Crossing;
+use super::lines::Lines;
 use super::memory::Pattern;
-use super::result::{Calibration, Lines};
+use super::result::Calibration;
 use super::samples::Spread;
 use super::sweep::{Comparison, SpeedupPoint};
 use super::table::{named, reached, title};

@@ -2,8 +2,9 @@
 
 use super::bandwidth::{Bandwidth, BandwidthPoint};
 use super::crossing::Crossing;
+use super::lines::{Lines, Named};
 use super::memory::Pattern;
-use super::result::{Calibration, Lines, Named};
+use super::result::Calibration;
 use super::sweep::Comparison;
 use super::thresholds::Threshold;
 use crate::drawing::{list, rate, short};

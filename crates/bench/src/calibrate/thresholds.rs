@@ -2,8 +2,8 @@
 
 use super::bandwidth::Bandwidth;
 use super::crossing::{Crossing, computed_per_s};
+use super::lines::{Lines, RemoteLoads};
 use super::pairs::Distance;
-use super::result::{Lines, RemoteLoads};
 use super::sweep::Comparison;
 use crate::drawing::rate;
 use linewise_placer::{Origin, OriginKind, Thresholds};
@@ -139,7 +139,7 @@ pub(super) fn misses(bandwidth: Option<&Bandwidth>) -> Threshold {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::tests::lines;
+    use super::super::lines::tests::lines;
     use super::super::samples::Spread;
     use super::*;
 

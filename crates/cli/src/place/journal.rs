@@ -81,8 +81,10 @@ impl Journal {
                 "another `linewise place` is at work ({shown}): end it first, it undoes what it did"
             );
         }
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let boot = boot.trim().to_owned();
+        let boot = linewise_foreign::read(Path::new("/proc/sys/kernel/random/boot_id"), 100);
+        let boot = String::from_utf8_lossy(&boot.unwrap_or_default())
+            .trim()
+            .to_owned();
         let mut entries = Vec::new();
         for line in BufReader::new(&file).lines() {
             // The last line may be half of one: what it would have told was not done.

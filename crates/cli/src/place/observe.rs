@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use linewise_analysis::group_threads;
 use linewise_collect::{
     EndedBy, Event, HeapWhen, RecordOptions, SampleBy, Source, Target, TimerOptions,
@@ -17,9 +16,6 @@ use linewise_recording::Recording;
 
 use crate::say::say;
 use crate::scratch::Scratch;
-
-/// A stream of counters longer than this is refused, bytes.
-const LONGEST_STREAM: u64 = 1 << 30;
 
 /// A thread as it was seen.
 #[derive(Clone, Debug)]
@@ -179,49 +175,4 @@ fn threads(processes: &[u32]) -> BTreeMap<TaskKey, u32> {
         }
     }
     threads
-}
-
-/// Takes looks from a file of counter values, a line of JSON for each interval.
-pub(super) struct ByStream {
-    looks: std::vec::IntoIter<Seen>,
-}
-
-impl ByStream {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// It cannot be read, or a line is none of such a stream.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let shown = path.display();
-        let bytes = linewise_foreign::read(path, LONGEST_STREAM);
-        let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
-        let text = String::from_utf8_lossy(&bytes);
-        let mut looks = Vec::new();
-        for (number, line) in text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| !line.trim().is_empty())
-        {
-            let interval: super::stream::Interval =
-                serde_json::from_str(line).with_context(|| {
-                    format!("{shown}, line {}: no interval of counters", number + 1)
-                })?;
-            looks.push(interval.seen());
-        }
-        if let Some(last) = looks.last_mut() {
-            last.is_last = true;
-        }
-        anyhow::ensure!(!looks.is_empty(), "{shown} has no intervals");
-        Ok(Self {
-            looks: looks.into_iter(),
-        })
-    }
-}
-
-impl Observer for ByStream {
-    fn look(&mut self, _: &[u32]) -> anyhow::Result<Seen> {
-        self.looks
-            .next()
-            .context("the stream of counters is at its end")
-    }
 }

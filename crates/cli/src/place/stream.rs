@@ -1,9 +1,59 @@
 //! A recorded stream of counter values: what `linewise place --counters FILE` reads, an interval a line.
 
+use std::path::Path;
+
+use anyhow::Context;
 use linewise_placer::{Counts, IntelCounts, TaskKey, ZenCounts};
 use serde::Deserialize;
 
-use super::observe::{Seen, SeenTask};
+use super::observe::{Observer, Seen, SeenTask};
+
+/// A stream of counters longer than this is refused, bytes.
+const LONGEST_STREAM: u64 = 1 << 30;
+
+/// Takes looks from a file of counter values, a line of JSON for each interval.
+pub(super) struct ByStream {
+    looks: std::vec::IntoIter<Seen>,
+}
+
+impl ByStream {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is none of such a stream.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let bytes = linewise_foreign::read(path, LONGEST_STREAM);
+        let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let mut looks = Vec::new();
+        for (number, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty())
+        {
+            let interval: Interval = serde_json::from_str(line).with_context(|| {
+                format!("{shown}, line {}: no interval of counters", number + 1)
+            })?;
+            looks.push(interval.seen());
+        }
+        if let Some(last) = looks.last_mut() {
+            last.is_last = true;
+        }
+        anyhow::ensure!(!looks.is_empty(), "{shown} has no intervals");
+        Ok(Self {
+            looks: looks.into_iter(),
+        })
+    }
+}
+
+impl Observer for ByStream {
+    fn look(&mut self, _: &[u32]) -> anyhow::Result<Seen> {
+        self.looks
+            .next()
+            .context("the stream of counters is at its end")
+    }
+}
 
 /// One interval.
 #[derive(Deserialize)]

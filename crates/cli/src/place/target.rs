@@ -10,7 +10,7 @@ use linewise_machine::process::{self, Ended};
 use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
 
-use super::PlaceArgs;
+use super::args::PlaceArgs;
 use crate::exit;
 
 /// How often is looked whether it is over, and whether there are new threads.

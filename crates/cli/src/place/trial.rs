@@ -8,8 +8,8 @@ use linewise_machine::signals::StopSignals;
 use linewise_placer::Move;
 use serde_json::json;
 
-use super::Placing;
 use super::observe::Observer;
+use super::placing::Placing;
 use super::target::Target;
 use crate::say::say;
 

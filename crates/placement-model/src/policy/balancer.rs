@@ -1,8 +1,7 @@
 //! Linux' balancer: as many tasks on each socket, cache, core and CPU, whatever they do (`kernel/sched/fair.c`).
 
-use super::Policy;
 use crate::random::Random;
-use crate::world::World;
+use crate::world::{Allowed, World};
 
 /// A group is pulled from if it has more than this times as many tasks as the idlest (`imbalance_pct`).
 const IMBALANCE: f64 = 1.25;
@@ -165,4 +164,15 @@ fn spread_within(world: &mut World<'_>, task: u32) {
             world.migrate(task, cpu);
         }
     }
+}
+
+/// Decides for one run.
+pub(crate) trait Policy {
+    /// Where a task that is born begins.
+    fn place(&mut self, world: &World<'_>, _task: u32, random: &mut Random) -> (u32, Allowed) {
+        (idlest(world, random), Allowed::Everywhere)
+    }
+
+    /// Moves tasks before an interval; says how many it moved.
+    fn act(&mut self, world: &mut World<'_>, random: &mut Random) -> u64;
 }

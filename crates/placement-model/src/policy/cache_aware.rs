@@ -1,7 +1,7 @@
 //! Cache-aware scheduling as merged into Linux: a process aims at the last-level cache where most of it runs, unless it
 //! has more active threads than that has cores, or the cache is full already (`llc_overload_pct`, `llc_imb_pct`).
 
-use super::Policy;
+use super::balancer::Policy;
 use super::balancer::{balance, idlest_of};
 use crate::random::Random;
 use crate::world::World;

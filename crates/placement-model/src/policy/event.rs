@@ -1,7 +1,7 @@
 //! The woken follow their wakers, as in `scx_cosmos`: who is woken by a thread below another last-level cache goes there
 //! if there is an idle core, else stays where it was.
 
-use super::Policy;
+use super::balancer::Policy;
 use super::balancer::{balance, idlest_of};
 use crate::random::Random;
 use crate::world::World;

@@ -1,6 +1,6 @@
 //! Placements that are decided once.
 
-use super::Policy;
+use super::balancer::Policy;
 use super::balancer::{balance, idlest_of};
 use crate::random::Random;
 use crate::world::{Allowed, World};

@@ -7,13 +7,14 @@ mod fixed;
 pub(crate) mod oracle;
 mod placed;
 
+use balancer::Policy;
 pub use placed::Hold;
 
 use linewise_placer::Thresholds;
 use serde::Serialize;
 
 use crate::random::Random;
-use crate::world::{Allowed, World};
+use crate::world::World;
 
 /// A policy by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -64,17 +65,6 @@ impl PolicyKind {
             Self::Oracle => "oracle",
         }
     }
-}
-
-/// Decides for one run.
-pub(crate) trait Policy {
-    /// Where a task that is born begins.
-    fn place(&mut self, world: &World<'_>, _task: u32, random: &mut Random) -> (u32, Allowed) {
-        (balancer::idlest(world, random), Allowed::Everywhere)
-    }
-
-    /// Moves tasks before an interval; says how many it moved.
-    fn act(&mut self, world: &mut World<'_>, random: &mut Random) -> u64;
 }
 
 /// The policy of a kind. `oracle` is the placement that was searched, `thresholds` what the placer is told.

@@ -2,7 +2,7 @@
 
 use linewise_placer::{History, Move, Reason, Thresholds, decide};
 
-use super::Policy;
+use super::balancer::Policy;
 use super::balancer::balance;
 use crate::observe::{SampledSharing, snapshot};
 use crate::random::Random;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use linewise_foreign::{is_safe, sanitise};
 
-use super::Placed;
+use super::placed::Placed;
 use crate::report::text;
 use crate::views::groups::{GroupedThread, ThreadGroups};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::named::Finder;
-use super::{Handed, Placed};
+use super::placed::{Handed, Placed};
 use crate::report::groups as words;
 use crate::views::groups::{GroupedThread, ThreadGroups};
 

@@ -2,7 +2,7 @@ use linewise_recording::Source;
 
 use super::*;
 use crate::quantity::Interval;
-use crate::views::groups::{Distance, PlacementAdvice, Shape};
+use crate::views::groups::{Distance, GroupPlace, PlacementAdvice, Shape};
 
 fn thread(tid: u32, name: &str, group: Option<u32>) -> GroupedThread {
     GroupedThread {

@@ -5,7 +5,8 @@ use linewise_topology::{Proximity, Topology};
 use serde::{Deserialize, Serialize};
 
 use super::super::sharing::Estimate;
-use super::{GroupsInput, PairSum};
+use super::input::GroupsInput;
+use super::pairs::PairSum;
 use crate::quantity::{Interval, median};
 
 /// A round trip below one last-level cache where none was measured, ns.

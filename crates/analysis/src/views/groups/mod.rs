@@ -10,25 +10,30 @@
 //! ```
 
 mod distance;
+mod input;
 mod pairs;
 mod places;
+mod rows;
+mod sharing_pair;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 use linewise_placer::Sharing;
-use linewise_recording::{RunInfo, Source, Tables, Tid};
-use linewise_topology::Topology;
-use serde::{Deserialize, Serialize};
+use linewise_recording::{RunInfo, Tid};
 
 use super::run_coverage::ENOUGH_SAMPLES;
-use super::sharing::{Estimate, Followed, SharingView, ThreadTime};
+use super::sharing::{Estimate, Followed, ThreadTime};
 use super::threads::thread_rows;
-use crate::quantity::Interval;
 pub use distance::{Distance, DistanceCost, Latencies, LevelLatency};
+pub use input::GroupsInput;
 pub(crate) use pairs::{LineOf, PairSum};
-pub use places::{Below, GroupPlace, Shape};
+pub use rows::{
+    Below, GroupPlace, GroupedThread, PlacementAdvice, PlacementVerdict, Shape, ThreadGroup,
+    ThreadGroups,
+};
+pub use sharing_pair::{SharedObject, SharingPair};
 
 /// The version of the JSON interface.
 pub const GROUPS_SCHEMA: u32 = 1;
@@ -44,179 +49,6 @@ const LEAST_GAIN: f64 = 0.005;
 const IDLE: f64 = 0.01;
 /// A group with this share of all thread time is all of the program.
 const NEARLY_ALL: f64 = 0.9;
-
-/// What the view needs.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupsInput<'a> {
-    /// `run.json`.
-    pub info: &'a RunInfo,
-    /// The tables.
-    pub tables: &'a Tables,
-    /// What view `sharing` found.
-    pub sharing: &'a SharingView,
-    /// Thread time of the run.
-    pub time: &'a ThreadTime,
-    /// The machine that threads are to be placed on, where it is known.
-    pub machine: Option<&'a Topology>,
-}
-
-/// Who shares cache lines with whom, and where they should run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ThreadGroups {
-    /// [`GROUPS_SCHEMA`].
-    pub schema: u32,
-    /// The command line, word by word.
-    pub command: Vec<String>,
-    /// Where it comes from.
-    pub source: Source,
-    /// Whether linewise started the program: thread ids are of a run that is over.
-    pub launched: bool,
-    /// Wall time recorded, ns.
-    pub duration_ns: u64,
-    /// Bytes of a line.
-    pub line_bytes: u64,
-    /// The threads that did anything: those of the first group first, those in no group last.
-    pub threads: Vec<GroupedThread>,
-    /// Pairs of threads that share lines, the strongest first.
-    pub pairs: Vec<SharingPair>,
-    /// The groups, the one that shares most first.
-    pub groups: Vec<ThreadGroup>,
-    /// The machine that threads are placed on.
-    pub shape: Shape,
-    /// What a line's way costs at each distance that the machine has, the nearest first.
-    pub latencies: Vec<LevelLatency>,
-    /// What to do.
-    pub advice: PlacementAdvice,
-    /// What the reader must know, whole sentences.
-    pub notes: Vec<String>,
-}
-
-/// A thread and its group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupedThread {
-    /// Its id.
-    pub tid: u32,
-    /// Its process.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
-    /// Of how many CPUs it used the time, 0 to 1; of an exact run that of the emulator.
-    pub load: f64,
-    /// The number of its group; `null` of a thread in none.
-    pub group: Option<u32>,
-}
-
-/// Two threads that share lines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SharingPair {
-    /// The thread with the lower id.
-    pub one: u32,
-    /// The other.
-    pub other: u32,
-    /// Transfers a second of the run; of an exact run, whose seconds mean nothing, all of them.
-    pub transfers: f64,
-    /// The interval of `transfers`: 90 %.
-    pub interval: Interval,
-    /// Of `transfers`, the share by false sharing, 0 to 1.
-    pub false_share: f64,
-    /// Transfers that there might be besides, in the unit of `transfers`, if the two ran at once where they take turns now: as
-    /// many as fit into the time that both spend at the line. No more than a hint.
-    pub in_turns: f64,
-    /// Lines that they share.
-    pub lines: u64,
-    /// What lies on them, the most first; at most 3.
-    pub why: Vec<SharedObject>,
-}
-
-impl SharingPair {
-    /// How strongly the two belong together, in the unit of `transfers`.
-    #[must_use]
-    pub fn strength(&self) -> f64 {
-        self.transfers + self.in_turns
-    }
-}
-
-/// What is shared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SharedObject {
-    /// The object, in words.
-    pub object: String,
-    /// The fields that are touched, the dearest first, with `, ` between; empty if unknown.
-    pub fields: String,
-    /// The functions that touch it, the dearest first, with `, ` between; empty if unknown.
-    pub functions: String,
-    /// The share of what the pair, or the group, moves, 0 to 1.
-    pub share: f64,
-}
-
-/// Threads that share with each other.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ThreadGroup {
-    /// Its number, from 1.
-    pub id: u32,
-    /// Its threads by id.
-    pub threads: Vec<u32>,
-    /// Of how many CPUs they use the time together.
-    pub load: f64,
-    /// Transfers between them a second of the run; of an exact run all of them.
-    pub transfers: f64,
-    /// The interval of `transfers`: 90 %.
-    pub interval: Interval,
-    /// Of `transfers`, the share by false sharing, 0 to 1.
-    pub false_share: f64,
-    /// See [`SharingPair::in_turns`].
-    pub in_turns: f64,
-    /// Transfers between them and threads outside, in the unit of `transfers`.
-    pub outside: f64,
-    /// Distinct lines that they share.
-    pub lines: u64,
-    /// Bytes of these: the shared hot set.
-    pub hot_bytes: u64,
-    /// What their transfers cost where they ran, as a share of their thread time, 0 to 1; of an exact run of that of all
-    /// threads.
-    pub cost: f64,
-    /// The interval of `cost`: 90 %.
-    pub cost_interval: Interval,
-    /// What they would cost at each distance that the machine has.
-    pub elsewhere: Vec<DistanceCost>,
-    /// Where they would run; `null` where no place on the machine is better than any other.
-    pub place: Option<GroupPlace>,
-    /// What lies on their lines, the most first; at most 3.
-    pub why: Vec<SharedObject>,
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlacementAdvice {
-    /// The answer.
-    pub verdict: PlacementVerdict,
-    /// The same in whole sentences.
-    pub words: String,
-}
-
-/// Whether threads should be moved, or why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlacementVerdict {
-    /// The groups that have a `place` should run there.
-    Move,
-    /// Too little was seen to say anything.
-    TooLittleSeen,
-    /// No threads share lines.
-    NothingShared,
-    /// All CPUs are below one last-level cache.
-    OneLlc,
-    /// The shape of the machine that was recorded is not known.
-    MachineUnknown,
-    /// All threads share with all.
-    AllWithAll,
-    /// No group fits anywhere.
-    NoRoom,
-    /// Each group that fits somewhere is there.
-    AlreadyThere,
-    /// It would bring next to nothing.
-    TooCheap,
-}
 
 /// The view's answer without names, and the lines behind each pair and group.
 #[derive(Clone, Debug)]

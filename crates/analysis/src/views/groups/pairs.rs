@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linewise_recording::{Address, CpuId, Operation, Pid, Tid};
 
 use super::super::sharing::{Estimate, Place, SharingView};
-use super::SharingPair;
+use super::sharing_pair::SharingPair;
 use crate::quantity::Interval;
 
 /// Threads of a line in turns that are paired: of many each shares little with each.

@@ -4,34 +4,12 @@ use std::collections::BTreeMap;
 
 use linewise_recording::{CacheLevel, RunInfo, Sample};
 use linewise_topology::{CpuSet, Topology};
-use serde::{Deserialize, Serialize};
 
-use super::{Distance, ThreadGroup};
+use super::distance::Distance;
+use super::rows::{Below, GroupPlace, Shape, ThreadGroup};
 
 /// A group whose samples fell to this share below one cache is there.
 const THERE: f64 = 0.95;
-
-/// The shape of a machine, as far as it matters where threads run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shape {
-    /// CPUs.
-    pub cpus: u64,
-    /// Last-level caches; `null` where the machine hides them.
-    pub llcs: Option<u64>,
-    /// Sockets; `null` where they are not known.
-    pub sockets: Option<u64>,
-    /// The CPUs below each last-level cache, by socket, as the kernel writes lists of CPUs; empty where they are not known.
-    pub below: Vec<Below>,
-}
-
-/// The CPUs below a last-level cache.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Below {
-    /// The socket; `null` where it is not known.
-    pub socket: Option<u32>,
-    /// The CPUs: `0-7`.
-    pub cpus: String,
-}
 
 impl Shape {
     /// That of `machine`, or what a recording tells of its own.
@@ -60,21 +38,6 @@ impl Shape {
             below,
         }
     }
-}
-
-/// Where a group would run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupPlace {
-    /// The CPUs, as the kernel writes lists of them: `0-7`.
-    pub cpus: String,
-    /// Their NUMA nodes likewise; empty where they are not known.
-    pub nodes: String,
-    /// The largest distance between its threads there.
-    pub distance: Distance,
-    /// The number of the last-level cache, by its first CPU, from 0; `null` for a whole socket.
-    pub llc: Option<u32>,
-    /// Whether the group ran there.
-    pub is_there: bool,
 }
 
 /// A set of CPUs that groups are put on.

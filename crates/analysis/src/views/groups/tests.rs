@@ -1,10 +1,10 @@
-use linewise_recording::{Address, CpuId, Operation, Pid, Sample, Thread, Time};
-use linewise_topology::synthetic;
+use linewise_recording::{Address, CpuId, Operation, Pid, Sample, Tables, Thread, Time};
+use linewise_topology::{Topology, synthetic};
 use serde_json::json;
 
 use super::super::encounter::Touch;
 use super::super::sampled_rows;
-use super::super::sharing::{Basis, Flow, LineSharing, Place, TurnLine};
+use super::super::sharing::{Basis, Flow, LineSharing, Place, SharingView, TurnLine};
 use super::*;
 
 /// Threads from 1 on that used the whole second.

@@ -1,0 +1,243 @@
+//! One who places: what was seen becomes a snapshot, what was decided is carried out.
+
+use std::collections::BTreeMap;
+
+use linewise_placer::{
+    History, LevelKind, Machine, Mask, Move, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
+};
+use linewise_topology::CpuSet;
+use serde_json::json;
+
+use super::args::PlaceArgs;
+use super::hands::{Done, Hands};
+use super::kernel::{Kernel, Linux};
+use super::observe::Seen;
+use super::say_moves::{Events, why, word};
+use crate::say::say;
+
+/// One who places: the machine, what is remembered, and the hands.
+pub(super) struct Placing<'a> {
+    pub(super) args: &'a PlaceArgs,
+    pub(super) machine: &'a Machine,
+    pub(super) thresholds: Thresholds,
+    pub(super) history: History,
+    pub(super) hands: Hands<Linux>,
+    pub(super) events: &'a mut Events,
+    /// The threads of the newest look.
+    pub(super) names: BTreeMap<TaskKey, (u32, String)>,
+}
+
+impl Placing<'_> {
+    /// What the placer says to what was seen.
+    pub(super) fn decided(&mut self, seen: &Seen, snapshot: &Snapshot) -> Vec<Move> {
+        let moves = decide(self.machine, &self.thresholds, snapshot, &mut self.history);
+        self.events.tell(
+            "look",
+            json!({ "threads": snapshot.tasks.len(), "pairs": seen.pairs.as_ref().map(Vec::len), "moves": moves.len() }),
+        );
+        moves
+    }
+
+    pub(super) fn snapshot(&mut self, seen: &Seen) -> Snapshot {
+        let mut masks: Vec<CpuSet> = Vec::new();
+        let mut tasks = Vec::with_capacity(seen.tasks.len());
+        self.names.clear();
+        for task in &seen.tasks {
+            let Some(cpu) = self.machine.index_of(task.cpu) else {
+                continue;
+            };
+            if self.hands.is_theirs(task.key) {
+                continue;
+            }
+            let allowed = match self.hands.before(task.key) {
+                Some(before) => before.clone(),
+                None => match Linux.cpus(task.key.tid) {
+                    Ok(cpus) => cpus,
+                    // A stream may be of threads of another machine, or of earlier.
+                    Err(_) if self.args.dry_run => self.all_cpus(),
+                    Err(_) => continue,
+                },
+            };
+            let known = masks.iter().position(|mask| *mask == allowed);
+            let mask = known.unwrap_or_else(|| {
+                masks.push(allowed);
+                masks.len() - 1
+            });
+            self.names
+                .insert(task.key, (task.process, task.name.clone()));
+            tasks.push(Task {
+                key: task.key,
+                process: task.process,
+                cpu,
+                mask: mask as u32,
+                activity: task.activity,
+            });
+        }
+        let index: BTreeMap<u32, u32> = tasks
+            .iter()
+            .enumerate()
+            .map(|(at, task)| (task.key.tid, at as u32))
+            .collect();
+        let pairs = seen.pairs.iter().flatten();
+        let sharing = pairs.filter_map(|&(one, other, transfers)| {
+            Some(Sharing {
+                one: *index.get(&one)?,
+                other: *index.get(&other)?,
+                transfers: transfers as f32,
+            })
+        });
+        Snapshot {
+            sharing: sharing.collect(),
+            masks: masks
+                .iter()
+                .map(|mask| Mask::new(self.machine, mask))
+                .collect(),
+            tasks,
+            other_load: Vec::new(),
+        }
+    }
+
+    pub(super) fn all_cpus(&self) -> CpuSet {
+        (0..self.machine.len() as u32)
+            .map(|cpu| self.machine.number(cpu))
+            .collect()
+    }
+
+    /// Where a thread that is to be on this CPU may run: there, or wherever it is as near.
+    pub(super) fn cpus_around(&self, key: TaskKey, cpu: u32) -> CpuSet {
+        let number = self.machine.number(cpu);
+        if self.args.pin {
+            return [number].into_iter().collect();
+        }
+        let innermost = self
+            .machine
+            .levels()
+            .last()
+            .unwrap_or(self.machine.memory());
+        let domain = innermost.of_cpu[cpu as usize] as usize;
+        let cpus = innermost.domains[domain]
+            .iter()
+            .map(|&cpu| self.machine.number(cpu));
+        let cpus: CpuSet = cpus.collect();
+        let before = self.hands.before(key).cloned();
+        let allowed = before.or_else(|| Linux.cpus(key.tid).ok());
+        allowed.map_or(cpus.clone(), |allowed| allowed.intersection(&cpus))
+    }
+
+    /// Holds those where they are to whom others were brought: the kernel would take them away again.
+    pub(super) fn hold(&mut self, snapshot: &Snapshot, moves: &[Move]) -> anyhow::Result<()> {
+        let innermost = self
+            .machine
+            .levels()
+            .last()
+            .unwrap_or(self.machine.memory());
+        let cpu = |task: &Task| {
+            let moved = moves.iter().find(|one| one.task == task.key);
+            moved.map_or(task.cpu, |one| one.to)
+        };
+        for pair in &snapshot.sharing {
+            let tasks = [pair.one, pair.other].map(|at| &snapshot.tasks[at as usize]);
+            let [one, other] = tasks.map(|task| innermost.of_cpu[cpu(task) as usize]);
+            if one != other || pair.transfers < self.thresholds.coherence {
+                continue;
+            }
+            let [one, other] = tasks.map(|task| self.hands.before(task.key).is_some());
+            let free = match (one, other) {
+                (true, false) => tasks[1],
+                (false, true) => tasks[0],
+                _ => continue,
+            };
+            let cpus = self.cpus_around(free.key, cpu(free));
+            let done = self.hands.give(free.key, free.process, &cpus)?;
+            self.events.tell(
+                "hold",
+                json!({ "tid": free.key.tid, "cpus": cpus.to_string(), "held": matches!(done, Done::Moved) }),
+            );
+        }
+        Ok(())
+    }
+
+    /// Carries moves out; says what could not be.
+    pub(super) fn give_all(&mut self, moves: &[Move]) -> anyhow::Result<()> {
+        for one in moves {
+            let process = self
+                .names
+                .get(&one.task)
+                .map_or(one.task.tid, |(process, _)| *process);
+            let cpus = self.cpus_around(one.task, one.to);
+            let done = self.hands.give(one.task, process, &cpus)?;
+            let told = match &done {
+                Done::Moved => continue,
+                Done::Ended => ("ended", "it has ended".to_owned()),
+                Done::Theirs => (
+                    "theirs",
+                    "somebody else changed where it may run; it is left to them".to_owned(),
+                ),
+                Done::Refused(error) => ("refused", format!("the kernel refuses: {error}")),
+            };
+            self.history.refused(one.task);
+            self.events.tell(told.0, json!({ "tid": one.task.tid }));
+            if !matches!(done, Done::Ended) && !self.args.quiet {
+                say(&format!("thread {} stays: {}", one.task.tid, told.1));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_move(&mut self, one: &Move) {
+        let name = self
+            .names
+            .get(&one.task)
+            .map_or("", |(_, name)| name.as_str());
+        let (from, to) = (self.machine.number(one.from), self.machine.number(one.to));
+        let cpus = self.cpus_around(one.task, one.to);
+        let reason = why(&one.reason);
+        self.events.tell(
+            "move",
+            json!({
+                "tid": one.task.tid, "name": name, "from": from, "to": to, "cpus": cpus.to_string(),
+                "reason": word(&one.reason), "why": reason, "dry_run": self.args.dry_run,
+            }),
+        );
+        if !self.args.quiet {
+            let would = if self.args.dry_run {
+                "would move"
+            } else {
+                "moves"
+            };
+            say(&format!(
+                "thread {} `{name}` {would} from CPU {from} to {to} (CPUs {cpus}): {reason}",
+                one.task.tid
+            ));
+        }
+    }
+
+    pub(super) fn why_nothing(&self, seen: &Seen) -> String {
+        let kinds = self.machine.levels().iter().map(|level| match level.kind {
+            LevelKind::Socket => "sockets",
+            LevelKind::Llc => "last-level caches",
+        });
+        let kinds = kinds.collect::<Vec<_>>().join(" and ");
+        match &seen.pairs {
+            Some(pairs) if pairs.is_empty() => {
+                "nothing is to be moved so far: no threads were seen to share lines".to_owned()
+            }
+            _ => format!(
+                "nothing is to be moved so far: what crosses {kinds} costs less than 5 %, or does whatever place the threads have"
+            ),
+        }
+    }
+
+    pub(super) fn free_heirs(&mut self) {
+        let freed = self.hands.free_heirs();
+        if freed > 0 {
+            self.events.tell("heirs", json!({ "freed": freed }));
+        }
+    }
+
+    pub(super) fn free_heirs_if_any(&mut self) {
+        if !self.hands.is_empty() {
+            self.free_heirs();
+        }
+    }
+}

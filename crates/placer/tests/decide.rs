@@ -14,9 +14,11 @@ struct World {
     /// Which share with each other: two tasks with the same number do. `None`: with nobody.
     group: Vec<Option<u32>>,
     knows_pairs: bool,
+    /// Transfers a second from each other member of a group.
+    rate: f32,
 }
 
-/// Transfers a second from each other member of the group.
+/// The rate unless told otherwise: beyond the threshold.
 const RATE: f32 = 600_000.0;
 
 impl World {
@@ -47,6 +49,7 @@ impl World {
             history: History::new(),
             group: group.to_vec(),
             knows_pairs: false,
+            rate: RATE,
         }
     }
 
@@ -72,12 +75,12 @@ impl World {
                     Some(LevelKind::Llc) => 1,
                     None => 0,
                 };
-                self.snapshot.tasks[a].activity.transfers[distance] += RATE;
+                self.snapshot.tasks[a].activity.transfers[distance] += self.rate;
                 if self.knows_pairs && a < b {
                     self.snapshot.sharing.push(Sharing {
                         one: a as u32,
                         other: b as u32,
-                        transfers: 2.0 * RATE,
+                        transfers: 2.0 * self.rate,
                     });
                 }
             }
@@ -260,6 +263,8 @@ fn a_move_that_made_it_slower_is_undone_and_not_tried_again() {
     let mut seen = Vec::new();
     for _ in 0..100 {
         let together = world.is_together(0);
+        // Who comes forward half as fast shares half as often.
+        world.rate = if together { 2.0 * RATE } else { 4.0 * RATE };
         for task in 0..3 {
             world.activity(task).progress = Some(if together { 1e9 } else { 2e9 });
         }

@@ -10,7 +10,7 @@ use linewise_placer::TaskKey;
 use linewise_topology::CpuSet;
 
 use super::hands::{Done, Hands};
-use super::journal::Journal;
+use super::journal::{Entry, Journal};
 use super::kernel::Kernel;
 
 #[derive(Clone, Debug)]
@@ -133,8 +133,21 @@ fn kernel() -> Rc<Invented> {
     Rc::new(kernel)
 }
 
+/// The journal. A program that another test is just starting holds its lock for a moment, between fork and exec.
+fn opened(file: &Path) -> (Journal, Vec<Entry>) {
+    let mut tries = 0;
+    loop {
+        match Journal::open(Some(file)) {
+            Ok(opened) => return opened,
+            Err(error) if tries == 200 => panic!("{error:#}"),
+            Err(_) => tries += 1,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
 fn hands(kernel: &Rc<Invented>, file: &Path) -> Hands<Rc<Invented>> {
-    let (journal, left) = Journal::open(Some(file)).unwrap();
+    let (journal, left) = opened(file);
     Hands::new(Rc::clone(kernel), journal, left)
 }
 
@@ -291,7 +304,7 @@ fn two_placers_do_not_share_a_journal() {
     let error = Journal::open(Some(&file)).err().unwrap().to_string();
     assert!(error.contains("another `linewise place`"), "{error}");
     drop(first);
-    Journal::open(Some(&file)).unwrap();
+    opened(&file);
 }
 
 #[test]

@@ -144,6 +144,12 @@ impl Machine {
         &self.memory
     }
 
+    /// The level whose domains are the nearest that are told apart: within one no place is nearer than another.
+    #[must_use]
+    pub fn innermost(&self) -> &Level {
+        self.levels.last().unwrap_or(&self.memory)
+    }
+
     /// The core of a CPU.
     pub(crate) fn core(&self, cpu: u32) -> u32 {
         self.core[cpu as usize]

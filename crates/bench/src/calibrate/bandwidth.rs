@@ -275,9 +275,9 @@ pub(super) mod tests {
     use super::*;
     use linewise_topology::synthetic;
 
-    /// Of two tasks, of which the second adds little.
-    pub(crate) fn bandwidth() -> Bandwidth {
-        let sample = |(pattern, tasks, misses_per_s)| MemorySample {
+    /// A run that nobody disturbed.
+    fn sample(pattern: Pattern, tasks: usize, misses_per_s: f64) -> MemorySample {
+        MemorySample {
             pattern,
             tasks,
             misses_per_s,
@@ -285,7 +285,12 @@ pub(super) mod tests {
                 waited_percent: 0.0,
                 round_trips_ns: None,
             },
-        };
+        }
+    }
+
+    /// Of two tasks, of which the second adds little.
+    pub(crate) fn bandwidth() -> Bandwidth {
+        let sample = |(pattern, tasks, misses_per_s)| sample(pattern, tasks, misses_per_s);
         let samples = [
             (Pattern::Low, 1, 60e6),
             (Pattern::Low, 2, 62e6),
@@ -360,15 +365,6 @@ pub(super) mod tests {
 
     #[test]
     fn points_are_medians_by_pattern_and_tasks() {
-        let sample = |pattern, tasks, misses_per_s| MemorySample {
-            pattern,
-            tasks,
-            misses_per_s,
-            beside: Beside {
-                waited_percent: 0.0,
-                round_trips_ns: None,
-            },
-        };
         let all = [
             sample(Pattern::High, 1, 50.0),
             sample(Pattern::Low, 1, 10.0),

@@ -90,30 +90,33 @@ impl Observer for ByRecording<'_> {
         seen.ended = outcome.ended;
         seen.is_last = outcome.ended_by != EndedBy::Duration;
         if outcome.failure.is_none() {
-            (seen.pairs, seen.waits) = shared(&directory, &seen.tasks)?;
+            seen.add_sharing(&directory)?;
         }
         Ok(seen)
     }
 }
 
-/// Who shares with whom, by a recording, and the share of the threads' time that it costs.
-#[expect(clippy::type_complexity, reason = "two fields of one structure")]
-fn shared(
-    directory: &Path,
-    tasks: &[SeenTask],
-) -> anyhow::Result<(Option<Vec<(u32, u32, f64)>>, Option<f64>)> {
-    let recording = Recording::open(directory)?;
-    let groups = group_threads(recording.info(), &recording.tables()?, None);
-    let pairs = groups.pairs.iter();
-    let pairs = pairs.map(|pair| (pair.one, pair.other, pair.strength()));
-    let load: f64 = tasks.iter().map(|task| f64::from(task.activity.load)).sum();
-    let cost: f64 = groups
-        .groups
-        .iter()
-        .map(|group| group.cost * group.load)
-        .sum();
-    let waits = (load > 0.0).then(|| (cost / load).clamp(0.0, 1.0));
-    Ok((Some(pairs.collect()), waits))
+impl Seen {
+    /// Adds who shares with whom, by a recording, and the share of the threads' time that it costs.
+    fn add_sharing(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let recording = Recording::open(directory)?;
+        let found = group_threads(recording.info(), &recording.tables()?, None);
+        let pairs = found.pairs.iter();
+        let pairs = pairs.map(|pair| (pair.one, pair.other, pair.strength()));
+        self.pairs = Some(pairs.collect());
+        let load: f64 = self
+            .tasks
+            .iter()
+            .map(|task| f64::from(task.activity.load))
+            .sum();
+        let cost: f64 = found
+            .groups
+            .iter()
+            .map(|group| group.cost * group.load)
+            .sum();
+        self.waits = (load > 0.0).then(|| (cost / load).clamp(0.0, 1.0));
+        Ok(())
+    }
 }
 
 /// How long threads had run or wanted to, at a moment.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use linewise_placer::{
-    History, LevelKind, Machine, Mask, Move, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
+    History, Machine, Mask, Move, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
 };
 use linewise_topology::CpuSet;
 use serde_json::json;
@@ -12,7 +12,7 @@ use super::args::PlaceArgs;
 use super::hands::{Done, Hands};
 use super::kernel::{Kernel, Linux};
 use super::observe::Seen;
-use super::say_moves::{Events, why, word};
+use super::say_moves::{Events, domains, why, word};
 use crate::say::say;
 
 /// One who places: the machine, what is remembered, and the hands.
@@ -109,11 +109,7 @@ impl Placing<'_> {
         if self.args.pin {
             return [number].into_iter().collect();
         }
-        let innermost = self
-            .machine
-            .levels()
-            .last()
-            .unwrap_or(self.machine.memory());
+        let innermost = self.machine.innermost();
         let domain = innermost.of_cpu[cpu as usize] as usize;
         let cpus = innermost.domains[domain]
             .iter()
@@ -126,11 +122,7 @@ impl Placing<'_> {
 
     /// Holds those where they are to whom others were brought: the kernel would take them away again.
     pub(super) fn hold(&mut self, snapshot: &Snapshot, moves: &[Move]) -> anyhow::Result<()> {
-        let innermost = self
-            .machine
-            .levels()
-            .last()
-            .unwrap_or(self.machine.memory());
+        let innermost = self.machine.innermost();
         let cpu = |task: &Task| {
             let moved = moves.iter().find(|one| one.task == task.key);
             moved.map_or(task.cpu, |one| one.to)
@@ -213,10 +205,8 @@ impl Placing<'_> {
     }
 
     pub(super) fn why_nothing(&self, seen: &Seen) -> String {
-        let kinds = self.machine.levels().iter().map(|level| match level.kind {
-            LevelKind::Socket => "sockets",
-            LevelKind::Llc => "last-level caches",
-        });
+        let levels = self.machine.levels().iter();
+        let kinds = levels.map(|level| domains(level.kind));
         let kinds = kinds.collect::<Vec<_>>().join(" and ");
         match &seen.pairs {
             Some(pairs) if pairs.is_empty() => {

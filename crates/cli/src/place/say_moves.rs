@@ -10,7 +10,7 @@ use linewise_placer::{LevelKind, Reason};
 use serde_json::{Value, json};
 
 /// What a level's domains are called.
-fn domains(kind: LevelKind) -> &'static str {
+pub(super) fn domains(kind: LevelKind) -> &'static str {
     match kind {
         LevelKind::Socket => "sockets",
         LevelKind::Llc => "last-level caches",

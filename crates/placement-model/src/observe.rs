@@ -26,6 +26,7 @@ pub(crate) fn snapshot(world: &World<'_>, random: &mut Random) -> (Snapshot, Vec
             },
             process: one.process,
             cpu: one.cpu,
+            strays: [0.0; 2],
             mask: 0,
             activity: activity(world, task, random),
         }

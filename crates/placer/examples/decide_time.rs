@@ -114,6 +114,7 @@ fn snapshot(machine: &Machine, tasks: u32, knows_pairs: bool) -> Snapshot {
         },
         process: at / 10,
         cpu: at * 7 % machine.len() as u32,
+        strays: [0.0; 2],
         mask: 0,
         activity: activity(at as usize),
     };

@@ -1,5 +1,6 @@
 //! Groups of tasks that share with each other.
 
+use crate::plan::HAIR;
 use crate::snapshot::Sharing;
 
 /// The groups among `weights.len()` tasks: the pairs that share most are joined first, as long as a group weighs no more
@@ -24,8 +25,7 @@ pub fn groups(weights: &[f32], pairs: &[Sharing], capacity: f32, cut: f32) -> Ve
             continue;
         }
         let is_strong = pair.transfers >= cut * strongest[a].max(strongest[b]);
-        // A hair of room: weights are sums of shares of a second.
-        if !is_strong || weight[a] + weight[b] > capacity + 0.05 {
+        if !is_strong || weight[a] + weight[b] > capacity + HAIR {
             continue;
         }
         parent[b] = one;

@@ -6,6 +6,9 @@ use crate::snapshot::{Snapshot, Task, TaskKey};
 /// A CPU, or its core, with less load than this has room for a task.
 const IDLE: f32 = 0.1;
 
+/// A hair of room: loads are shares of a second.
+pub(crate) const HAIR: f32 = 0.05;
+
 /// Why a task moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
@@ -14,6 +17,9 @@ pub enum Reason {
     Coherence(LevelKind, f32),
     /// It shares with tasks in that domain of this level; so many transfers a second no longer cross it.
     Group(LevelKind, f32),
+    /// It shares with tasks in the domain of this level where it is mostly, and is to stay there; so many transfers a
+    /// second crossed it when one of them was elsewhere.
+    Stay(LevelKind, f32),
     /// It makes room for this task and loses nothing.
     MakesRoom(TaskKey),
     /// It makes room for this task although it uses much memory, which may become remote: it goes home if it does.
@@ -26,7 +32,7 @@ pub enum Reason {
     Undo(f32),
 }
 
-/// A task that is to go from one CPU to another.
+/// A task that is to go from one CPU to another, or to leave it no more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Move {
     /// Which.
@@ -156,6 +162,17 @@ impl<'a> Plan<'a> {
         idle
     }
 
+    /// The CPU of these with the least load, where no CPU is idle because tasks share them all: the task takes its turns
+    /// there, if these CPUs are to have its load as well.
+    pub(crate) fn with_room(&self, cpus: &[u32], at: u32) -> Option<u32> {
+        let load: f32 = cpus.iter().map(|&cpu| self.cpu_load[cpu as usize]).sum();
+        if load + self.task(at).activity.load > self.capacity(cpus) + HAIR {
+            return None;
+        }
+        let allowed = cpus.iter().copied().filter(|&cpu| self.may_run_on(at, cpu));
+        allowed.min_by(|&a, &b| self.cpu_load[a as usize].total_cmp(&self.cpu_load[b as usize]))
+    }
+
     fn is_idle(&self, cpu: u32) -> bool {
         if self.by_core {
             self.core_load[self.machine.core(cpu) as usize] < IDLE
@@ -204,7 +221,7 @@ impl<'a> Plan<'a> {
             .zip(&self.cpu_of);
         let moved = tasks.filter_map(|((task, reason), &to)| {
             let reason = (*reason)?;
-            (to != task.cpu).then_some(Move {
+            (to != task.cpu || matches!(reason, Reason::Stay(..))).then_some(Move {
                 task: task.key,
                 from: task.cpu,
                 to,

@@ -3,11 +3,14 @@
 use crate::categories::Categories;
 use crate::counters::partner;
 use crate::groups::groups;
-use crate::plan::{Plan, Reason};
-use crate::snapshot::{Sharing, Thresholds};
+use crate::plan::{HAIR, Plan, Reason};
+use crate::snapshot::{Sharing, Snapshot, Thresholds};
 
 /// The share of what crosses now that a new seating must save: below it tasks would be shuffled for nothing.
 const WORTH: f32 = 0.1;
+
+/// A task that is elsewhere for more of the time than this is kept where those are with whom it shares.
+const WANDERS: f32 = 0.1;
 
 /// No domain.
 const NONE: u32 = u32::MAX;
@@ -42,11 +45,10 @@ pub(crate) fn seat_groups(
         .filter(|pair| pair.transfers >= few)
     {
         let (one, other) = (here[pair.one as usize], here[pair.other as usize]);
-        if one == other {
+        if above(one) == above(other) {
+            let strays = strays_of(plan.snapshot, pair, level);
             pairs.push(*pair);
-        } else if above(one) == above(other) {
-            pairs.push(*pair);
-            before += pair.transfers;
+            before += pair.transfers * apart(one == other, strays);
         }
     }
     if before < thresholds.coherence {
@@ -58,27 +60,50 @@ pub(crate) fn seat_groups(
         .map(|cpus| plan.capacity(cpus))
         .collect();
     let wants = wanted(plan, &pairs, &here, above, &capacity);
-    let (after, moved) = outcome(&pairs, &here, &wants);
+    let (after, moved) = outcome(plan.snapshot, &pairs, &here, &wants, level);
     // Half of a pair's transfers come to each of the two. What is known of pairs is sampled, and a new division of tasks
     // that all share alike looks better by chance: so each task that moves must save what the threshold says is worth it.
     let saved = before - after;
-    let worth = saved >= WORTH * before && saved / 2.0 >= thresholds.coherence * moved as f32;
+    let worth =
+        saved >= WORTH * before && saved / 2.0 >= thresholds.coherence * moved.max(1) as f32;
     if worth {
         seat(plan, categories, level, &wants, &pairs);
     }
 }
 
-/// Transfers a second between domains if everybody is where it is wanted, and how many move for it.
-fn outcome(pairs: &[Sharing], here: &[u32], wants: &[u32]) -> (f32, usize) {
+/// The share of the time that two tasks are in different domains, by whether they mostly are in the same and how much
+/// of the time each strays from there; as if there were two domains.
+fn apart(same: bool, [one, other]: [f32; 2]) -> f32 {
+    let swapped = one + other - 2.0 * one * other;
+    if same { swapped } else { 1.0 - swapped }
+}
+
+fn strays_of(snapshot: &Snapshot, pair: &Sharing, level: usize) -> [f32; 2] {
+    [pair.one, pair.other].map(|task| snapshot.tasks[task as usize].strays[level])
+}
+
+/// Transfers a second between domains if everybody is where it is wanted and stays there, and how many move for it.
+fn outcome(
+    snapshot: &Snapshot,
+    pairs: &[Sharing],
+    here: &[u32],
+    wants: &[u32],
+    level: usize,
+) -> (f32, usize) {
     let both = here.iter().zip(wants);
     let there: Vec<u32> = both
         .map(|(&here, &want)| if want == NONE { here } else { want })
         .collect();
-    let domain = |task: u32| there[task as usize];
-    let crosses = pairs
-        .iter()
-        .filter(|pair| domain(pair.one) != domain(pair.other));
-    let after = crosses.map(|pair| pair.transfers).sum();
+    let crosses = pairs.iter().map(|pair| {
+        let tasks = [pair.one as usize, pair.other as usize];
+        let [one, other] = tasks.map(|task| there[task]);
+        let strays = tasks.map(|task| match wants[task] {
+            NONE => snapshot.tasks[task].strays[level],
+            _ => 0.0,
+        });
+        pair.transfers * apart(one == other, strays)
+    });
+    let after = crosses.sum();
     let moved = here
         .iter()
         .zip(&there)
@@ -117,7 +142,7 @@ fn wanted(
         }
         let outer = above(here[members[0] as usize]);
         let fits = (0..room.len())
-            .filter(|&domain| room[domain] + 0.05 >= weight && above(domain as u32) == outer);
+            .filter(|&domain| room[domain] + HAIR >= weight && above(domain as u32) == outer);
         // Where most of them are already, then where there is most room.
         let best = fits.max_by(|&a, &b| {
             let residents = resident[a].total_cmp(&resident[b]);
@@ -158,7 +183,14 @@ fn seat(
     for (task, &domain) in wants.iter().enumerate() {
         let at = task as u32;
         let here = plan.domain(this, at);
-        if !plan.is_free(at) || domain == here {
+        if !plan.is_free(at) {
+            continue;
+        }
+        if domain == here {
+            let cpu = plan.cpu_of[task];
+            if plan.task(at).strays[level] > WANDERS && plan.may_run_on(at, cpu) {
+                plan.go(at, cpu, Reason::Stay(this.kind, shared[task]));
+            }
             continue;
         }
         if domain == NONE {
@@ -179,6 +211,8 @@ fn seat(
                 if let Some(other) = partner(plan, &mut leaves[to * count + from], task) {
                     plan.swap(task, because(task), other, because(other));
                 } else if let Some(cpu) = plan.take_idle(&mut idle[to], task) {
+                    plan.go(task, cpu, because(task));
+                } else if let Some(cpu) = plan.with_room(&this.domains[to], task) {
                     plan.go(task, cpu, because(task));
                 } else if let Some(other) = partner(plan, &mut gives[to], task) {
                     let key = plan.task(task).key;

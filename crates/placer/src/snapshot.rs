@@ -35,8 +35,11 @@ pub struct Task {
     pub key: TaskKey,
     /// Its process.
     pub process: u32,
-    /// The CPU where it was last, as an index of the machine.
+    /// The CPU where it was, most of the interval, as an index of the machine.
     pub cpu: u32,
+    /// The share of the interval that it was in another domain than that of `cpu`, by level of the machine: where
+    /// threads wander, the place of a moment says nothing.
+    pub strays: [f32; 2],
     /// The CPUs where it may run, as an index of [`Snapshot::masks`].
     pub mask: u32,
     /// What it did.

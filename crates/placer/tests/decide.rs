@@ -32,6 +32,7 @@ impl World {
             },
             process: 100,
             cpu: machine.index_of(cpu).unwrap(),
+            strays: [0.0; 2],
             mask: 0,
             activity: Activity {
                 load: 1.0,
@@ -303,4 +304,44 @@ fn what_was_refused_is_not_asked_for_again() {
         again.iter().all(|other| other.task != one.task),
         "{again:?}"
     );
+}
+
+/// Two pairs on two sockets of a CPU each, as the kernel leaves them that balances loads alone.
+fn two_pairs_that_wander(cpus: [u32; 4], strays: [f32; 4]) -> World {
+    let groups = [Some(0), Some(1), Some(0), Some(1)];
+    let two_of_one = synthetic::Shape {
+        sockets: 2,
+        llcs_per_socket: 1,
+        cores_per_llc: 1,
+        threads_per_core: 1,
+        l1_bytes: 32 << 10,
+        l2_bytes: 256 << 10,
+        l3_bytes: 32 << 20,
+    };
+    let mut world = World::new(&two_of_one.build(), &cpus, &groups);
+    world.knows_pairs = true;
+    world.rate = 1.5e6;
+    for (task, strays) in world.snapshot.tasks.iter_mut().zip(strays) {
+        task.strays[0] = strays;
+    }
+    world
+}
+
+#[test]
+fn who_wanders_is_brought_together_and_kept_there_wherever_it_was_last() {
+    // At a moment both pairs seem to be together, or three tasks on one CPU.
+    for cpus in [[0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1], [1, 1, 1, 1]] {
+        let mut world = two_pairs_that_wander(cpus, [0.5, 0.4, 0.5, 0.4]);
+        let moves = world.steps(2);
+        assert!(world.is_together(0), "{cpus:?}: {moves:?}");
+        let domains = world.domains(0);
+        assert_ne!(domains[0], domains[1], "{cpus:?}: {moves:?}");
+        assert_eq!(moves.len(), 4, "all are kept: {cpus:?}: {moves:?}");
+    }
+}
+
+#[test]
+fn who_is_together_and_hardly_ever_elsewhere_is_left_alone() {
+    let mut world = two_pairs_that_wander([0, 1, 0, 1], [0.02, 0.0, 0.0, 0.02]);
+    assert_eq!(world.steps(5), []);
 }

@@ -23,8 +23,8 @@ pub(super) struct SeenTask {
     pub(super) key: TaskKey,
     pub(super) process: u32,
     pub(super) name: String,
-    /// The number of the CPU where it was last.
-    pub(super) cpu: u32,
+    /// How much of its time it was on which CPU, by the CPU's number.
+    pub(super) ran_on: BTreeMap<u32, f64>,
     pub(super) activity: Activity,
 }
 
@@ -100,7 +100,18 @@ impl Seen {
     /// Adds who shares with whom, by a recording, and the share of the threads' time that it costs.
     fn add_sharing(&mut self, directory: &Path) -> anyhow::Result<()> {
         let recording = Recording::open(directory)?;
-        let found = group_threads(recording.info(), &recording.tables()?, None);
+        let tables = recording.tables()?;
+        let mut ran_on: BTreeMap<u32, BTreeMap<u32, f64>> = BTreeMap::new();
+        for sample in &tables.samples {
+            let of_thread = ran_on.entry(sample.tid.0).or_default();
+            *of_thread.entry(sample.cpu.0).or_default() += sample.weight as f64;
+        }
+        for task in &mut self.tasks {
+            if let Some(ran_on) = ran_on.remove(&task.key.tid) {
+                task.ran_on = ran_on;
+            }
+        }
+        let found = group_threads(recording.info(), &tables, None);
         let pairs = found.pairs.iter();
         let pairs = pairs.map(|pair| (pair.one, pair.other, pair.strength()));
         self.pairs = Some(pairs.collect());
@@ -145,7 +156,7 @@ impl Loads {
                 key,
                 process,
                 name: procfs::thread_name(process, key.tid).unwrap_or_default(),
-                cpu: procfs::last_cpu(key.tid)?,
+                ran_on: BTreeMap::from([(procfs::last_cpu(key.tid)?, 1.0)]),
                 activity: Activity {
                     load: (busy as f64 / passed).clamp(0.0, 1.0) as f32,
                     ..Activity::default()

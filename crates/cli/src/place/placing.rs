@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use linewise_placer::{
-    History, Machine, Mask, Move, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
+    History, Machine, Mask, Move, Reason, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
 };
 use linewise_topology::CpuSet;
 use serde_json::json;
@@ -14,6 +14,9 @@ use super::kernel::{Kernel, Linux};
 use super::observe::Seen;
 use super::say_moves::{Events, domains, why, word};
 use crate::say::say;
+
+/// How many pairs the event of a look tells.
+const STRONGEST: usize = 10;
 
 /// One who places: the machine, what is remembered, and the hands.
 pub(super) struct Placing<'a> {
@@ -33,7 +36,12 @@ impl Placing<'_> {
         let moves = decide(self.machine, &self.thresholds, snapshot, &mut self.history);
         self.events.tell(
             "look",
-            json!({ "threads": snapshot.tasks.len(), "pairs": seen.pairs.as_ref().map(Vec::len), "moves": moves.len() }),
+            json!({
+                "threads": snapshot.tasks.len(),
+                "pairs": seen.pairs.as_ref().map(Vec::len),
+                "strongest": strongest(snapshot),
+                "moves": moves.len(),
+            }),
         );
         moves
     }
@@ -43,7 +51,7 @@ impl Placing<'_> {
         let mut tasks = Vec::with_capacity(seen.tasks.len());
         self.names.clear();
         for task in &seen.tasks {
-            let Some(cpu) = self.machine.index_of(task.cpu) else {
+            let Some((cpu, strays)) = self.place_of(&task.ran_on) else {
                 continue;
             };
             if self.hands.is_theirs(task.key) {
@@ -69,6 +77,7 @@ impl Placing<'_> {
                 key: task.key,
                 process: task.process,
                 cpu,
+                strays,
                 mask: mask as u32,
                 activity: task.activity,
             });
@@ -95,6 +104,23 @@ impl Placing<'_> {
             tasks,
             other_load: Vec::new(),
         }
+    }
+
+    /// The CPU where a thread mostly was, and the share of its time in other domains than there, by level.
+    fn place_of(&self, ran_on: &BTreeMap<u32, f64>) -> Option<(u32, [f32; 2])> {
+        let ran_on = ran_on.iter();
+        let ran_on = ran_on.filter_map(|(&cpu, &time)| Some((self.machine.index_of(cpu)?, time)));
+        let ran_on: Vec<(u32, f64)> = ran_on.collect();
+        let &(cpu, _) = ran_on.iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        let all: f64 = ran_on.iter().map(|(_, time)| time).sum();
+        let mut strays = [0.0; 2];
+        for (strays, level) in strays.iter_mut().zip(self.machine.levels()) {
+            let of = |cpu: u32| level.of_cpu[cpu as usize];
+            let others = ran_on.iter().filter(|(other, _)| of(*other) != of(cpu));
+            let elsewhere: f64 = others.map(|(_, time)| time).sum();
+            *strays = (elsewhere / all.max(f64::MIN_POSITIVE)) as f32;
+        }
+        Some((cpu, strays))
     }
 
     pub(super) fn all_cpus(&self) -> CpuSet {
@@ -192,15 +218,19 @@ impl Placing<'_> {
             }),
         );
         if !self.args.quiet {
-            let would = if self.args.dry_run {
-                "would move"
+            let (would, stays) = if self.args.dry_run {
+                ("would move", "would stay")
             } else {
-                "moves"
+                ("moves", "stays")
             };
-            say(&format!(
-                "thread {} `{name}` {would} from CPU {from} to {to} (CPUs {cpus}): {reason}",
-                one.task.tid
-            ));
+            let tid = one.task.tid;
+            say(&if matches!(one.reason, Reason::Stay(..)) {
+                format!("thread {tid} `{name}` {stays} on CPUs {cpus}: {reason}")
+            } else {
+                format!(
+                    "thread {tid} `{name}` {would} from CPU {from} to {to} (CPUs {cpus}): {reason}"
+                )
+            });
         }
     }
 
@@ -230,4 +260,21 @@ impl Placing<'_> {
             self.free_heirs();
         }
     }
+}
+
+/// The pairs that share most, with where they are and how busy.
+fn strongest(snapshot: &Snapshot) -> serde_json::Value {
+    let mut pairs: Vec<&Sharing> = snapshot.sharing.iter().collect();
+    pairs.sort_by(|a, b| b.transfers.total_cmp(&a.transfers));
+    let pairs = pairs.into_iter().take(STRONGEST).map(|pair| {
+        let tasks = [pair.one, pair.other].map(|at| &snapshot.tasks[at as usize]);
+        json!({
+            "tids": tasks.map(|task| task.key.tid),
+            "cpus": tasks.map(|task| task.cpu),
+            "elsewhere": tasks.map(|task| task.strays[0]),
+            "loads": tasks.map(|task| task.activity.load),
+            "transfers_per_s": pair.transfers,
+        })
+    });
+    pairs.collect()
 }

@@ -28,6 +28,10 @@ pub(super) fn why(reason: &Reason) -> String {
             "it shares with threads there: {rate:.2e} transfers a second need not cross {}",
             domains(*kind)
         ),
+        Reason::Stay(kind, rate) => format!(
+            "it shares with threads there and was elsewhere by turns: {rate:.2e} transfers a second need not cross {}",
+            domains(*kind)
+        ),
         Reason::MakesRoom(key) => {
             format!("it makes room for thread {}, and loses nothing", key.tid)
         }
@@ -51,6 +55,7 @@ pub(super) fn word(reason: &Reason) -> &'static str {
     match reason {
         Reason::Coherence(..) => "coherence",
         Reason::Group(..) => "group",
+        Reason::Stay(..) => "stay",
         Reason::MakesRoom(_) => "makes-room",
         Reason::Reluctantly(_) => "reluctantly",
         Reason::Home(_) => "home",

@@ -1,5 +1,6 @@
 //! A recorded stream of counter values: what `linewise place --counters FILE` reads, an interval a line.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
@@ -152,7 +153,7 @@ impl Task {
             },
             process: self.process,
             name: self.name,
-            cpu: self.cpu,
+            ran_on: BTreeMap::from([(self.cpu, 1.0)]),
             activity: counts.activity(
                 self.load.clamp(0.0, 1.0),
                 self.cycles,

@@ -26,6 +26,7 @@ mod observe;
 mod policy;
 mod program;
 mod random;
+mod threads;
 mod workloads;
 mod world;
 
@@ -34,5 +35,6 @@ pub use experiment::{Case, Effort, Experiment, Outcome, Row, Run, Setup};
 pub use machine::{Costs, MachineKind, SimulatedMachine};
 pub use policy::{Hold, PolicyKind};
 pub use program::{Pattern, Phase, Processes, Program};
+pub use threads::{Thread, ThreadCost, thread_costs};
 pub use workloads::{TABLE_1, TABLE_2, Workload, WorkloadKind, hubench, program, workloads};
 pub use world::INTERVAL_SECONDS;

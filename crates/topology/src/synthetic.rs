@@ -94,17 +94,19 @@ const MIB: u64 = 1024 * KIB;
 /// Two sockets of ten cores, one last-level cache each, no hyperthreads.
 #[must_use]
 pub fn two_sockets_of_ten() -> Topology {
-    Shape {
-        sockets: 2,
-        llcs_per_socket: 1,
-        cores_per_llc: 10,
-        threads_per_core: 1,
-        l1_bytes: 32 * KIB,
-        l2_bytes: 256 * KIB,
-        l3_bytes: 25 * MIB,
-    }
-    .build()
+    TWO_SOCKETS_OF_TEN.build()
 }
+
+/// The shape of [`two_sockets_of_ten`].
+pub const TWO_SOCKETS_OF_TEN: Shape = Shape {
+    sockets: 2,
+    llcs_per_socket: 1,
+    cores_per_llc: 10,
+    threads_per_core: 1,
+    l1_bytes: 32 * KIB,
+    l2_bytes: 256 * KIB,
+    l3_bytes: 25 * MIB,
+};
 
 /// [`two_sockets_of_ten`] with two hyperthreads a core: CPU 20 is core 0 again.
 #[must_use]

@@ -78,6 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-placement-model",
             "linewise-placer",
             "linewise-topology",
+            "linewise-trace",
         ],
     ),
     (

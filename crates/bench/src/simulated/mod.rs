@@ -4,11 +4,13 @@
 mod bars;
 mod json;
 mod page;
+mod replay;
 mod table;
 
 pub use bars::{Bar, bars};
 pub use json::json;
 pub use page::page;
+pub use replay::{Placed, Placement, ReplayError, Replayed, Said, replay, replay_table};
 pub use table::table;
 
 use linewise_placement_model::{

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use linewise_bench::simulated::{self, Spec};
+use linewise_bench::simulated::{self, Replayed, Spec};
+use serde_json::json;
 
 use crate::say::{ProgressLine, out, out_line, outlet};
 
@@ -27,6 +28,10 @@ pub(super) struct PlacementArgs {
     /// Three seeds, short runs, and a short search for the oracle
     #[arg(long)]
     quick: bool,
+    /// Instead: replay traces that `linewise record --source exact --keep-trace` kept at four placements on two sockets, by simulated
+    /// caches and by the model
+    #[arg(long, value_name = "TRACE", num_args = 1.., conflicts_with_all = ["seeds", "only", "quick", "html"])]
+    replay: Vec<PathBuf>,
     /// Write a page with the figures as bars
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -36,6 +41,9 @@ pub(super) struct PlacementArgs {
 }
 
 pub(super) fn run(args: &PlacementArgs) -> anyhow::Result<ExitCode> {
+    if !args.replay.is_empty() {
+        return replay(args);
+    }
     let spec = Spec {
         seeds: args.seeds,
         only: args.only.clone(),
@@ -63,6 +71,31 @@ pub(super) fn run(args: &PlacementArgs) -> anyhow::Result<ExitCode> {
         outlet
             .write(simulated::page(&results).as_bytes())
             .with_context(|| format!("cannot write the page {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn replay(args: &PlacementArgs) -> anyhow::Result<ExitCode> {
+    let one = |path: &PathBuf| {
+        let replayed =
+            simulated::replay(path).with_context(|| format!("cannot replay {}", path.display()))?;
+        Ok((path.display().to_string(), replayed))
+    };
+    let programs = args.replay.iter().map(one);
+    let programs: Vec<(String, Replayed)> = programs.collect::<anyhow::Result<_>>()?;
+    if args.json {
+        let rows = programs.iter().map(|(trace, replayed)| {
+            json!({
+                "trace": trace, "threads": replayed.threads, "accesses": replayed.accesses, "complete": replayed.complete,
+                "ordered": replayed.is_ordered(), "worst_count": replayed.worst_count(), "placements": replayed.placements,
+            })
+        });
+        out_line(format_args!(
+            "{:#}",
+            json!({ "replayed": rows.collect::<Vec<_>>() })
+        ))?;
+    } else {
+        out(format_args!("{}", simulated::replay_table(&programs)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -33,7 +33,7 @@
 // The runtime is shut down: no new fibres.
 #define LINEWISE_FIBRES_SHUTDOWN 3
 
-// A call that waits for a whole runtime, inside a fibre.
+// A call that waits for a whole runtime, inside a fibre or inside linewise_fibres_blocking of one of its own.
 #define LINEWISE_FIBRES_NESTED 4
 
 // The runtime belongs to the parent process.
@@ -470,7 +470,8 @@ int32_t linewise_fibres_builder_close(struct linewise_fibres_builder *builder);
 int32_t linewise_fibres_start(struct linewise_fibres_builder *builder,
                               struct linewise_fibres_runtime **runtime);
 
-// Waits until every fibre of a runtime has ended. Not in a fibre.
+// Waits until every fibre of a runtime has ended. Not in a fibre, nor in linewise_fibres_blocking of one of its
+// own (LINEWISE_FIBRES_NESTED).
 //
 // # Safety
 // `runtime` is a valid handle.
@@ -479,7 +480,8 @@ int32_t linewise_fibres_wait(const struct linewise_fibres_runtime *runtime);
 // Shuts a runtime down: new fibres are refused, the waiting calls of those that run return
 // LINEWISE_FIBRES_CANCELLED, those that have not begun never do, and all are waited for: one that neither
 // waits nor returns is waited for without end. First it waits for the threads that are in
-// linewise_fibres_wait. Called again it does nothing. Not in a fibre.
+// linewise_fibres_wait. Called again it does nothing. Not in a fibre, nor in linewise_fibres_blocking of one of its
+// own (LINEWISE_FIBRES_NESTED).
 //
 // # Safety
 // `runtime` is a valid handle.

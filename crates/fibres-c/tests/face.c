@@ -142,8 +142,18 @@ static void plans_are_checked(void)
     CHECK(linewise_fibres_builder_close(builder));
 }
 
+static void *wrong_in_a_blocking_call(void *argument)
+{
+    TRUE(linewise_fibres_is_fibre() == 0);
+    EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_wait(argument));
+    EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_shut_down(argument));
+    EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_close(argument));
+    return NULL;
+}
+
 static void *wrong_in_a_fibre(void *argument)
 {
+    CHECK(linewise_fibres_blocking(wrong_in_a_blocking_call, argument, NULL));
     TRUE(linewise_fibres_is_fibre() == 1);
     EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_wait(argument));
     EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_shut_down(argument));

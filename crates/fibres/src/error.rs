@@ -32,6 +32,9 @@ pub enum Error {
     /// The thread runs fibres already.
     #[error("fibres within a fibre: this thread runs some already")]
     Hosted,
+    /// A fibre, or a call that it made by [`blocking`](crate::blocking), would wait for itself.
+    #[error("a fibre waits for all fibres of its runtime, itself included")]
+    Nested,
     /// After `fork` a child has none of the workers.
     #[error(
         "this process was forked from one with a runtime of fibres; its workers stayed there. Fork \

@@ -118,6 +118,7 @@ impl From<JoinError> for Failure {
     fn from(error: JoinError) -> Self {
         match error {
             JoinError::Panicked(payload) => Self::panicked(&*payload),
+            JoinError::Forked => Error::Forked.into(),
             JoinError::Cancelled => Self::new(LINEWISE_FIBRES_NO_VALUE, error.to_string()),
         }
     }

@@ -257,6 +257,10 @@ impl linewise_fibres_runtime {
 
     /// By a thread that is no worker.
     fn shut_down(&self) -> Result<(), Failure> {
+        if raw::is_forked() {
+            // Its workers are in the parent, and so may be whoever has the lock.
+            return Ok(());
+        }
         self.must_not_hold_caller()?;
         let mut runtime = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = runtime.take() {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "linewise_fibres.h"
@@ -209,6 +210,26 @@ static void *parks(void *argument)
     return argument;
 }
 
+/* `handle` is of a fibre that has not ended. */
+static void a_child_of_fork_is_refused(struct linewise_fibres_runtime *runtime,
+                                       struct linewise_fibres_handle *handle)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    TRUE(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        EXPECT(LINEWISE_FIBRES_FORKED, linewise_fibres_pool_spawn(one, NULL, same, NULL, NULL));
+        EXPECT(LINEWISE_FIBRES_FORKED, linewise_fibres_wait(runtime));
+        EXPECT(LINEWISE_FIBRES_FORKED, linewise_fibres_join(handle, NULL));
+        CHECK(linewise_fibres_shut_down(runtime));
+        _exit(0);
+    }
+    int status;
+    TRUE(waitpid(child, &status, 0) == child);
+    TRUE(status == 0);
+}
+
 static void *counts_up(void *argument)
 {
     ++*(int *)argument;
@@ -299,6 +320,7 @@ static void fibres_do_what_they_can(struct linewise_fibres_runtime *runtime)
     CHECK(linewise_fibres_pool_spawn(two, NULL, parks, &parked, &handle));
     CHECK(linewise_fibres_channel_receive(channel, NULL, FOREVER));
     TRUE(linewise_fibres_is_finished(handle) == 0);
+    a_child_of_fork_is_refused(runtime, handle);
     __atomic_store_n(&parked.woken, 1, __ATOMIC_RELEASE);
     CHECK(linewise_fibres_unpark(parked.fibre));
     CHECK(linewise_fibres_join(handle, NULL));

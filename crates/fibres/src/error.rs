@@ -52,6 +52,9 @@ pub enum JoinError {
     /// The runtime was shut down while it waited.
     #[error("the runtime was shut down before the fibre had ended")]
     Cancelled,
+    /// This process was forked before the fibre had ended, so it never does here.
+    #[error("{}", Error::Forked)]
+    Forked,
 }
 
 impl std::fmt::Debug for JoinError {
@@ -61,11 +64,11 @@ impl std::fmt::Debug for JoinError {
 }
 
 impl JoinError {
-    /// Throws on what the fibre threw; panics if it was cancelled.
+    /// Throws on what the fibre threw; panics if it threw nothing.
     pub fn resume(self) -> ! {
         match self {
             Self::Panicked(payload) => std::panic::resume_unwind(payload),
-            Self::Cancelled => panic!("{self}"),
+            Self::Cancelled | Self::Forked => panic!("{self}"),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::blocking;
 use crate::error::{Error, JoinError};
 use crate::fibre;
+use crate::fork;
 use crate::fs::File;
 use crate::io::Io;
 use crate::pool::{JoinHandle, Pool};
@@ -56,15 +57,23 @@ pub fn park(deadline: Option<Instant>) -> Result<(), Stop> {
 /// # Errors
 /// [`Stop`] if the caller is to end; the handle stays as it is.
 pub fn wait_for<T>(handle: &mut JoinHandle<T>) -> Result<(), Stop> {
+    if handle.is_lost() {
+        return Ok(());
+    }
     wait::wait_for(&handle.joint.task().ending)
 }
 
-/// Whether [`Runtime::wait`] would wait for its caller.
+/// Whether [`Runtime::wait`] would come to an end, as far as the caller matters.
 ///
 /// # Errors
 /// The one with which it panics.
 pub fn may_wait(runtime: &Runtime) -> Result<(), Error> {
     runtime.may_wait()
+}
+
+/// Whether this process is a fork of one with a runtime.
+pub fn is_forked() -> bool {
+    fork::is_forked()
 }
 
 /// Whether the caller is in [`blocking`](crate::blocking) of a fibre, which waits meanwhile.

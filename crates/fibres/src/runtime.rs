@@ -82,6 +82,7 @@ impl Runtime {
     ///
     /// # Panics
     /// In a fibre of this runtime, or in [`blocking`](crate::blocking) of one: it would wait for itself.
+    /// In a child of `fork`, unless all had ended before.
     pub fn wait(&self) {
         if let Err(error) = self.may_wait() {
             panic!("{error}");
@@ -93,6 +94,9 @@ impl Runtime {
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
         if self.holds_caller() {
             return Err(Error::Nested);
+        }
+        if fork::is_forked() && !self.shared.all_ended() {
+            return Err(Error::Forked);
         }
         Ok(())
     }

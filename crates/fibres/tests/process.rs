@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use linewise_fibres::{Error, Runtime, migrate, park, sleep, spawn, yield_now};
+use linewise_fibres::{Error, JoinError, Runtime, migrate, park, sleep, spawn, yield_now};
 
 fn runtime(pools: &[(&str, usize)]) -> Runtime {
     let builder = Runtime::builder();
@@ -93,6 +93,9 @@ fn another_fault_stays_what_it_is() {
 #[ignore = "a scenario of the test below"]
 fn scenario_fork() {
     let runtime = runtime(&[("one", 1)]);
+    let ended = runtime.spawn(|| 5).unwrap();
+    runtime.wait();
+    let waits = runtime.spawn(park).unwrap();
     let wait = |child| {
         let mut status = 0;
         // SAFETY: a child of this process.
@@ -102,7 +105,11 @@ fn scenario_fork() {
     // SAFETY: the child calls only what is checked here, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = matches!(runtime.spawn(|| ()), Err(Error::Forked));
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.wait()));
+        let refused = matches!(runtime.spawn(|| ()), Err(Error::Forked))
+            && ended.join().is_ok_and(|value| value == 5)
+            && matches!(waits.join(), Err(JoinError::Forked))
+            && waited.is_err();
         // SAFETY: as above.
         unsafe { libc::_exit(if refused { 7 } else { 1 }) };
     }

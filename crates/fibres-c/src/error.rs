@@ -101,6 +101,10 @@ impl From<Stop> for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        let errno = match error {
+            Error::System { errno, .. } => errno.unwrap_or(0),
+            _ => 0,
+        };
         let code = match error {
             Error::System { .. } => LINEWISE_FIBRES_SYSTEM,
             Error::StackSize { .. } | Error::Plan(_) => LINEWISE_FIBRES_ARGUMENT,
@@ -110,7 +114,10 @@ impl From<Error> for Failure {
             Error::Forked => LINEWISE_FIBRES_FORKED,
             _ => LINEWISE_FIBRES_INTERNAL,
         };
-        Self::new(code, error.to_string())
+        Self {
+            errno,
+            ..Self::new(code, error.to_string())
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +140,17 @@ static void plans_are_checked(void)
     uint32_t nowhere = 100000;
     CHECK(linewise_fibres_builder_pinned_pool(builder, "nowhere", &nowhere, 1));
     EXPECT(LINEWISE_FIBRES_SYSTEM, linewise_fibres_start(builder, &runtime));
+    TRUE(linewise_fibres_last_errno() == EINVAL);
+    struct rlimit limit, none;
+    TRUE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit;
+    none.rlim_cur = 0;
+    TRUE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(linewise_fibres_builder_open(&builder));
+    CHECK(linewise_fibres_builder_pool(builder, "a", 1));
+    EXPECT(LINEWISE_FIBRES_SYSTEM, linewise_fibres_start(builder, &runtime));
+    TRUE(linewise_fibres_last_errno() == EMFILE);
+    TRUE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(linewise_fibres_builder_open(&builder));
     CHECK(linewise_fibres_builder_close(builder));
 }

@@ -13,6 +13,8 @@ pub enum Error {
         what: &'static str,
         /// What the kernel said, and what to try.
         why: String,
+        /// The kernel's number of that, as in `<errno.h>`.
+        errno: Option<i32>,
     },
     /// No stack is that large.
     #[error("a stack of {bytes} bytes: the largest is 1 GiB")]

@@ -276,6 +276,7 @@ impl Builder {
                 .map_err(|error| Error::System {
                     what: "starting a worker",
                     why: error.to_string(),
+                    errno: error.raw_os_error(),
                 });
             match thread {
                 Ok(thread) => runtime.threads.push(thread),
@@ -326,6 +327,7 @@ impl Builder {
         let reactor = Arc::new(Reactor::new().map_err(|error| Error::System {
             what: "an epoll for a worker",
             why: format!("{error}; raise `ulimit -n`, or use Builder::without_events"),
+            errno: error.raw_os_error(),
         })?);
         let park: Box<dyn Park> = Box::new(Epoll(reactor.clone()));
         Ok((Bell::new(park), Some(reactor)))

@@ -3,9 +3,11 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use linewise_fibres::{Error, JoinError, Runtime, migrate, park, sleep, spawn, yield_now};
+use linewise_fibres::{
+    Error, JoinError, Runtime, migrate, park, park_timeout, sleep, spawn, yield_now,
+};
 
 fn runtime(pools: &[(&str, usize)]) -> Runtime {
     let builder = Runtime::builder();
@@ -135,6 +137,47 @@ fn a_fork_is_refused() {
     assert!(text.contains("outside Some(7)"), "{text}");
     assert!(text.contains("inside Some(6)"), "{text}");
     assert!(text.contains("its workers stayed there"), "{text}");
+}
+
+/// Waits as it is dropped.
+struct WaitsLong;
+
+impl Drop for WaitsLong {
+    fn drop(&mut self) {
+        let other = spawn(|| println!("the other runs")).unwrap();
+        let begun = Instant::now();
+        while !other.is_finished() && begun.elapsed() < Duration::from_secs(3) {
+            park_timeout(Duration::from_millis(1));
+        }
+        println!("other has ended: {}", other.is_finished());
+    }
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_unwinding() {
+    let runtime = runtime(&[("one", 1)]);
+    let pool = runtime.pool("one").unwrap();
+    let fibre = pool.builder().name("late\n one").spawn(|| {
+        let _waits = WaitsLong;
+        panic!("no luck");
+    });
+    assert!(fibre.unwrap().join().is_err());
+    runtime.wait();
+}
+
+#[test]
+fn a_destructor_that_waits_for_a_fibre_of_its_own_worker_is_told_of() {
+    let output = run("", "scenario_unwinding");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("other has ended: false"), "{text}");
+    assert_eq!(
+        text.matches("(late\\n one) waits in a destructor").count(),
+        1,
+        "{text}"
+    );
+    assert!(text.contains("the other runs"), "{text}");
 }
 
 thread_local! {

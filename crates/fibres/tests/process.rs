@@ -56,7 +56,10 @@ fn scenario_overflow() {
     let pool = runtime.pool("one").unwrap();
     let fits = pool.builder().stack_size(8 << 20).spawn(|| deep(10_000));
     assert_eq!(fits.unwrap().join().unwrap(), 10_000 * 10_001 / 2);
-    let over = pool.builder().name("deep\u{7} one").spawn(|| deep(10_000));
+    let over = pool
+        .builder()
+        .name(&format!("deep\u{7}\n\u{9b}31m{}", "é".repeat(200)));
+    let over = over.spawn(|| deep(10_000));
     let _ = over.unwrap().join();
 }
 
@@ -65,8 +68,9 @@ fn a_stack_that_is_used_up_is_told() {
     let output = run("", "scenario_overflow");
     let text = text(&output);
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
+    assert!(text.contains("(deep\\u{7}\\n\\u{9b}31mééé"), "{text}");
     assert!(
-        text.contains("(deep? one) has used up its stack of 64 KiB; give it more"),
+        text.contains("éé...) has used up its stack of 64 KiB; give it more with Spawn::stack_size, or recurse less\n"),
         "{text}"
     );
 }

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use linewise_fibres::fs::File;
 use linewise_fibres::{
     Error, JoinError, Runtime, migrate, park, park_timeout, sleep, spawn, yield_now,
 };
@@ -20,11 +21,16 @@ fn runtime(pools: &[(&str, usize)]) -> Runtime {
 
 /// Runs the scenario of this name in a process of its own, with a shell's limits before it.
 fn run(limits: &str, scenario: &str) -> Output {
+    run_by(limits, "", scenario)
+}
+
+/// The same, by a tool that runs programs.
+fn run_by(limits: &str, tool: &str, scenario: &str) -> Output {
     let program = std::env::current_exe().unwrap();
     Command::new("sh")
         .arg("-c")
         .arg(format!(
-            "{limits} exec \"$0\" --ignored --exact --nocapture --test-threads 1 {scenario}"
+            "{limits} exec {tool} \"$0\" --ignored --exact --nocapture --test-threads 1 {scenario}"
         ))
         .arg(program)
         .env("RUST_BACKTRACE", "0")
@@ -287,6 +293,49 @@ fn fibres_beyond_the_limit_of_memory_are_refused_and_the_others_live() {
     assert!(text.contains("memory for stacks: "), "{text}");
     assert!(text.contains("`ulimit -v`"), "{text}");
     assert!(text.contains("ended"), "{text}");
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_ring() {
+    let runtime = runtime(&[("one", 1)]);
+    let path = std::env::temp_dir().join(format!("fibres-ring-{}", std::process::id()));
+    let written = runtime.spawn(move || {
+        let file = File::create(&path).unwrap();
+        assert_eq!(file.write_at(b"text", 0).unwrap(), 4);
+        let mut read = [0; 8];
+        let file = File::open(&path).unwrap();
+        let count = file.read_at(&mut read, 0).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // What valgrind takes for uninitialised it tells of here.
+        assert_eq!(&read[..count], b"text");
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok())
+            .filter(|leads| leads.to_string_lossy().contains("io_uring"))
+            .count()
+    });
+    println!("rings: {}", written.unwrap().join().unwrap());
+}
+
+#[test]
+fn files_go_by_no_ring_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: no valgrind");
+        return;
+    }
+    let alone = text(&run("", "scenario_ring"));
+    if !alone.contains("rings: 1") {
+        println!("skipped: the kernel gives no ring: {alone}");
+        return;
+    }
+    let output = run_by(
+        "",
+        "valgrind --quiet --error-exitcode=9 --fair-sched=yes",
+        "scenario_ring",
+    );
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("rings: 0"), "{text}");
 }
 
 #[test]

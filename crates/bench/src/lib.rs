@@ -38,7 +38,7 @@ mod workloads;
 pub use compare::{
     Bar, Comparison, Measured, Repeat, RoundTrips, rtt_json, rtt_table, sharing_json, sharing_table,
 };
-pub use placement::PlacementError;
+pub use placement::{PlacementError, usable};
 pub use run::run_workload;
 pub use spec::{MAX_THREADS, Workload, WorkloadError, WorkloadSpec};
 pub use truth::{Truth, TruthError};

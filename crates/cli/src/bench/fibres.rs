@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use linewise_bench::fibres;
-use linewise_machine::affinity::allowed_cpus;
+use linewise_bench::{fibres, usable};
 use linewise_machine::latency::measure_round_trip;
 
 use crate::say::{out, out_line};
@@ -16,7 +15,7 @@ pub(super) struct FibresArgs {
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..10_000))]
     repeats: u32,
     /// Two CPUs to run on; the first two allowed ones unless given
-    #[arg(long, num_args = 2, value_delimiter = ',')]
+    #[arg(long, num_args = 1..=2, value_delimiter = ',')]
     cpus: Option<Vec<u32>>,
     /// Print JSON
     #[arg(long)]
@@ -27,7 +26,9 @@ pub(super) struct FibresArgs {
 const BUDGET: Duration = Duration::from_millis(5);
 
 pub(super) fn run(args: &FibresArgs) -> anyhow::Result<ExitCode> {
-    let cpus = args.cpus.clone().unwrap_or_else(allowed_cpus);
+    let asked = args.cpus.as_ref().map_or(2, Vec::len);
+    anyhow::ensure!(asked == 2, "--cpus takes two CPUs, as 0,1, and not {asked}");
+    let cpus = usable(args.cpus.as_deref().unwrap_or_default())?;
     let &[here, there, ..] = cpus.as_slice() else {
         anyhow::bail!(
             "moving needs two CPUs, and this process may use only {}; see `taskset -p $$`",

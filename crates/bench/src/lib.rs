@@ -32,6 +32,7 @@ pub mod simulated;
 mod spec;
 mod states;
 mod truth;
+mod waiting;
 mod worker;
 mod workloads;
 

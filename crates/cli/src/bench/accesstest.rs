@@ -175,7 +175,8 @@ fn update_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "an update ratio is from 0 to 100 percent".to_owned())
 }
 
-fn parse_share(text: &str) -> Result<f64, String> {
+/// A share in percent.
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let percent = text.trim_end_matches('%').trim().parse::<f64>().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "a share from 0 to 100 percent is wanted, as 5".to_owned())

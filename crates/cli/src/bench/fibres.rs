@@ -6,6 +6,7 @@ use std::time::Duration;
 use linewise_bench::{fibres, usable};
 use linewise_machine::latency::measure_round_trip;
 
+use super::accesstest::parse_share;
 use crate::say::{out, out_line};
 
 /// Arguments of `linewise bench fibres`.
@@ -17,7 +18,11 @@ pub(super) struct FibresArgs {
     /// Two CPUs to run on; the first two allowed ones unless given
     #[arg(long, num_args = 1..=2, value_delimiter = ',')]
     cpus: Option<Vec<u32>>,
-    /// Print JSON
+    /// Leave out of the table measurements in which the workers waited for the CPUs for more than this share of the time,
+    /// because other programs ran there
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
+    quiet: Option<f64>,
+    /// Print JSON, with every measurement
     #[arg(long)]
     json: bool,
 }
@@ -41,10 +46,11 @@ pub(super) fn run(args: &FibresArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         out_line(format_args!("{:#}", fibres::json(&rows)))?;
     } else {
-        out(format_args!("{}", fibres::table(&rows)))?;
+        let quiet = args.quiet.unwrap_or(f64::INFINITY);
+        out(format_args!("{}", fibres::table(&rows, quiet)))?;
         out_line(format_args!(
             "\nOther programs on these CPUs make all but the round trip slower, and the spread no wider: measure while\n\
-             nothing else runs."
+             nothing else runs, or leave out what they disturbed (--quiet 5)."
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ use linewise_fibres::{Error, Pool, Runtime, migrate, spawn, visit, yield_now};
 use serde::Serialize;
 
 use crate::compare::statistics::median;
+use crate::waiting::Waiting;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,6 +69,8 @@ pub struct FibreRow {
     pub round_trip_ns: Vec<f64>,
     /// Beside each, the bare switch of the same turn, ns.
     pub bare_ns: Vec<f64>,
+    /// Beside each, the share of the CPUs' time that the workers waited for them, because others ran there, percent.
+    pub waited_percent: Vec<f64>,
 }
 
 /// Operations of one measurement on one core, and across.
@@ -94,19 +97,21 @@ pub fn measure<E: From<Error>>(
             ns: Vec::new(),
             round_trip_ns: Vec::new(),
             bare_ns: Vec::new(),
+            waited_percent: Vec::new(),
         })
         .collect();
     for _ in 0..repeats {
         let mut bare = f64::NAN;
         for row in &mut rows {
             let trip = round_trip()?;
-            let ns = once(row.cost, cpus)?;
+            let (ns, waited) = once(row.cost, cpus)?;
             if row.cost == FibreCost::BareSwitch {
                 bare = ns;
             }
             row.ns.push(ns);
             row.round_trip_ns.push(trip);
             row.bare_ns.push(bare);
+            row.waited_percent.push(waited * 100.0);
         }
     }
     Ok(rows)
@@ -124,8 +129,10 @@ fn start(cpus: [u32; 2]) -> Result<Runtime, Error> {
     unsafe { builder.start() }
 }
 
-fn once(cost: FibreCost, cpus: [u32; 2]) -> Result<f64, Error> {
+/// One measurement in ns, and the share of the time that the workers waited for the CPUs.
+fn once(cost: FibreCost, cpus: [u32; 2]) -> Result<(f64, f64), Error> {
     let runtime = start(cpus)?;
+    let waiting = Waiting::begin();
     let there = runtime.pools().remove(1);
     let here = runtime.pools().remove(0);
     let run = |fibres: usize, operations: usize, body: Body| -> Result<f64, Error> {
@@ -148,13 +155,15 @@ fn once(cost: FibreCost, cpus: [u32; 2]) -> Result<f64, Error> {
         let mean = times.sum::<f64>() / fibres as f64;
         Ok(mean / (each * fibres) as f64)
     };
-    match cost {
+    let ns = match cost {
         FibreCost::BareSwitch => run(1, HERE, Arc::new(|_, _, count| bare_switches(count))),
         FibreCost::Yield(fibres) => run(fibres, HERE, Arc::new(|_, _, count| yields(count))),
         FibreCost::SpawnAndJoin => run(1, HERE, Arc::new(|_, _, count| spawns(count))),
         FibreCost::MoveThereAndBack(fibres) => run(fibres, ACROSS, Arc::new(moves)),
         FibreCost::Visit(fibres) => run(fibres, ACROSS, Arc::new(visits)),
-    }
+    };
+    let waited = waiting.share(cpus.len());
+    Ok((ns?, waited))
 }
 
 type Body = Arc<dyn Fn(&Pool, &Pool, usize) + Send + Sync>;
@@ -211,20 +220,31 @@ fn visits(_: &Pool, there: &Pool, count: usize) {
     assert_eq!(sum, count * count.saturating_sub(1) / 2);
 }
 
-/// The costs as a table for people.
+/// The costs as a table for people, without measurements in which the workers waited for the CPUs for more than
+/// this share of the time.
 #[must_use]
-pub fn table(rows: &[FibreRow]) -> String {
+pub fn table(rows: &[FibreRow], quiet_percent: f64) -> String {
     let mut out = format!(
         "{:<42}{:>9}{:>9}{:>9}{:>10}{:>15}{:>15}\n",
         "", "median", "lowest", "highest", "trip", "in round trips", "bare switches"
     );
+    let is_quiet = |row: &FibreRow, nth: usize| row.waited_percent[nth] <= quiet_percent;
+    let (mut all, mut used) = (0, 0);
     for row in rows {
-        let Some(middle) = median(&row.ns) else {
+        let quiet: Vec<usize> = (0..row.ns.len())
+            .filter(|&nth| is_quiet(row, nth))
+            .collect();
+        let of = |values: &[f64]| quiet.iter().map(|&nth| values[nth]).collect::<Vec<_>>();
+        all += row.ns.len();
+        used += quiet.len();
+        let ns = of(&row.ns);
+        let Some(middle) = median(&ns) else {
+            let _ = writeln!(out, "{:<42}{:>9}", row.cost.words(), "none");
             continue;
         };
-        let lowest = row.ns.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = row.ns.iter().copied().fold(0.0, f64::max);
-        let trip = median(&row.round_trip_ns).unwrap_or(f64::NAN);
+        let lowest = ns.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = ns.iter().copied().fold(0.0, f64::max);
+        let trip = median(&of(&row.round_trip_ns)).unwrap_or(f64::NAN);
         let _ = write!(
             out,
             "{:<42}{middle:>9.1}{lowest:>9.1}{highest:>9.1}{trip:>10.0}",
@@ -235,7 +255,12 @@ pub fn table(rows: &[FibreRow]) -> String {
         } else {
             &row.bare_ns
         };
-        let ratios: Vec<f64> = row.ns.iter().zip(beside).map(|(ns, by)| ns / by).collect();
+        // The bare switch beside it must have been quiet, too.
+        let ratios: Vec<f64> = quiet
+            .iter()
+            .filter(|&&nth| row.cost.crosses() || is_quiet(&rows[0], nth))
+            .map(|&nth| row.ns[nth] / beside[nth])
+            .collect();
         let ratio = median(&ratios).unwrap_or(f64::NAN);
         let _ = if row.cost.crosses() {
             writeln!(out, "{ratio:>15.2}")
@@ -244,6 +269,13 @@ pub fn table(rows: &[FibreRow]) -> String {
         };
     }
     out.push_str("ns; trip: that of a cache line between the two CPUs, measured before each\n");
+    if used < all {
+        let _ = writeln!(
+            out,
+            "{} of {all} measurements are left out: other programs ran on the CPUs (--quiet)",
+            all - used
+        );
+    }
     out
 }
 
@@ -270,8 +302,27 @@ mod tests {
         };
         assert_eq!(rows.len(), FibreCost::ALL.len());
         assert!(rows.iter().all(|row| row.ns[0] > 0.3), "{rows:?}");
-        let table = table(&rows);
-        assert_eq!(table.lines().count(), rows.len() + 2);
+        let all = table(&rows, f64::INFINITY);
+        assert_eq!(all.lines().count(), rows.len() + 2);
+        assert!(
+            rows.iter().all(|row| row.waited_percent[0] >= 0.0),
+            "{rows:?}"
+        );
+        let mut rows = rows;
+        rows[2].waited_percent[0] = 7.0;
+        for row in rows
+            .iter_mut()
+            .filter(|row| row.cost != FibreCost::Yield(2))
+        {
+            row.waited_percent[0] = 1.0;
+        }
+        let some = table(&rows, 5.0);
+        assert!(
+            some.contains("\n1 of 9 measurements are left out"),
+            "{some}"
+        );
+        let left_out = some.lines().nth(3).unwrap();
+        assert!(left_out.ends_with(" none"), "{some}");
         let json = json(&rows);
         assert_eq!(json["rows"][1]["cost"]["yield"], 1);
         assert_eq!(json["rows"][5]["round_trip_ns"][0], 100.0);

@@ -32,13 +32,14 @@ pub mod simulated;
 mod spec;
 mod states;
 mod truth;
+mod waiting;
 mod worker;
 mod workloads;
 
 pub use compare::{
     Bar, Comparison, Measured, Repeat, RoundTrips, rtt_json, rtt_table, sharing_json, sharing_table,
 };
-pub use placement::PlacementError;
+pub use placement::{PlacementError, usable};
 pub use run::run_workload;
 pub use spec::{MAX_THREADS, Workload, WorkloadError, WorkloadSpec};
 pub use truth::{Truth, TruthError};

@@ -16,6 +16,12 @@ pub enum PlacementError {
         /// What there is.
         allowed: Vec<u32>,
     },
+    /// A CPU was asked for twice.
+    #[error("CPU {cpu} is named twice; name each CPU once")]
+    Twice {
+        /// Which one.
+        cpu: u32,
+    },
     /// A thread could not be created.
     #[error(
         "thread {index} could not be created; free memory or raise the limit on threads (ulimit -u), or use fewer threads"
@@ -44,9 +50,13 @@ pub enum PlacementError {
 /// does not tell).
 ///
 /// # Errors
-/// [`PlacementError::Cpu`].
-pub(crate) fn usable(asked: &[u32]) -> Result<Vec<u32>, PlacementError> {
+/// [`PlacementError::Cpu`], [`PlacementError::Twice`].
+pub fn usable(asked: &[u32]) -> Result<Vec<u32>, PlacementError> {
     let allowed = allowed_cpus();
+    let named = |(index, cpu)| asked[..index].contains(cpu);
+    if let Some((_, &cpu)) = asked.iter().enumerate().find(|&it| named(it)) {
+        return Err(PlacementError::Twice { cpu });
+    }
     match asked.iter().find(|cpu| !allowed.contains(cpu)) {
         Some(&cpu) => Err(PlacementError::Cpu { cpu, allowed }),
         None if asked.is_empty() => Ok(allowed),

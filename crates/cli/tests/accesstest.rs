@@ -264,10 +264,6 @@ fn what_cannot_be_measured_is_refused_with_a_reason() {
             "no path has accesses in these proportions",
         ),
         (
-            &["--phase", "0/1,1.5"],
-            "an update ratio must be from 0 to 1",
-        ),
-        (
             &["--phase", "0/1", "--phase", "0/0"],
             "phase 1 accesses no line",
         ),
@@ -283,18 +279,45 @@ fn what_cannot_be_measured_is_refused_with_a_reason() {
             &["--phase", "0/1", "--mode", "delegated"],
             "there is one only",
         ),
-        (
-            &["--sizes", "1K", "--updates", "101"],
-            "from 0 to 100 percent",
-        ),
         (&["--sizes", "1K", "-s", "0"], "sessions must be from 1"),
-        (&["--sizes", "1K", "--seconds", "0"], "seconds of a run"),
+        (
+            &["--sizes", "1K", "-s", "9007199254740993"],
+            "not 9007199254740993",
+        ),
+        (
+            &["--phase", "0/1,0,1", "--phase", "0/1,0,1e-200"],
+            "e200 accesses an iteration",
+        ),
         (&["--sizes", "1K", "--repeats", "0"], "runs of a figure"),
         (&["--sizes", "1K", "--cpus", "100000"], "not among the CPUs"),
+        (&["--sizes", "1K", "--cpus", "0,0"], "CPU 0 is named twice"),
     ] {
         let error = refusal(args);
         assert!(error.contains(told), "{args:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn one_file_for_the_sessions_and_the_page_is_refused_before_the_run() {
+    let place = Place::new();
+    std::os::unix::fs::symlink("both", place.path("link")).unwrap();
+    for (log, page) in [("both", "both"), ("both", "./both"), ("link", "both")] {
+        let args = [
+            "--sizes",
+            "4K",
+            "--seconds",
+            "100",
+            "--log-sessions",
+            log,
+            "--html",
+            page,
+        ];
+        let output = accesstest(&place, &args);
+        assert_eq!(output.code, Some(125), "{}", output.stdout);
+        let told = "would be written to the same file";
+        assert!(output.stderr.contains(told), "{}", output.stderr);
+        assert!(!place.path("both").exists());
     }
 }
 
@@ -318,6 +341,31 @@ fn what_cannot_be_read_is_refused_with_an_example() {
             "two phases or more",
         ),
         (&["--sizes", "12Q"], "96K"),
+        (
+            &["--phase", "0/1,1.5"],
+            "an update ratio must be from 0 to 1",
+        ),
+        (
+            &["--sizes", "1K", "--updates", "9007199254740993"],
+            "'9007199254740993' for '--updates <PERCENT>': an update ratio is from 0 to 100 percent",
+        ),
+        (&["--sizes", "1K", "--seconds", "0"], "seconds of a run"),
+        (
+            &["--sizes", "1K", "--seconds", "9007199254740993"],
+            "not 9007199254740993",
+        ),
+        (
+            &["--appendix-b", "-d 9007199254740993 0/256 fibre"],
+            "not 9007199254740993",
+        ),
+        (
+            &["--sizes", "1K", "--seconds", "soon"],
+            "no number of seconds",
+        ),
+        (
+            &["--phase", "0/1,0,9007199254740993"],
+            "not 9007199254740993",
+        ),
         (&["--mode", "sideways"], "there are synchronous"),
         (&["--start", "v"], "neither the index"),
         (&["--sweep", "l4"], "l1d, l2, l3, all"),

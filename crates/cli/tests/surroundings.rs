@@ -185,6 +185,51 @@ fn a_reader_who_has_seen_enough_is_no_failure() {
 }
 
 #[test]
+fn a_benchmark_whose_reader_has_gone_is_no_bug() {
+    if !std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2) {
+        return;
+    }
+    let place = Place::new();
+    let benchmarks = [
+        "fibres --repeats 1",
+        "fibres --repeats 1 --json",
+        "rtt",
+        "accesstest --sizes 4K --updates 0 --sessions 2 --seconds 0.02 --repeats 1 --no-wipe",
+    ];
+    for (i, benchmark) in benchmarks.iter().enumerate() {
+        // The pipe is closed long before the table comes.
+        let script = format!("(\"$0\" bench {benchmark}; echo $? > code{i}) | true");
+        let output = place.finish(place.command("sh").args(["-c", &script, BINARY]));
+        if output.stderr.contains("the machine is too busy") {
+            println!("skipped: {benchmark}: {}", output.stderr);
+            continue;
+        }
+        assert_eq!(output.stderr, "", "{benchmark}");
+        assert_eq!(place.wait_for(&format!("code{i}")), "0", "{benchmark}");
+    }
+    assert!(place.leftovers().is_empty());
+}
+
+#[test]
+fn a_cpu_that_is_named_twice_is_told() {
+    for arguments in [
+        &["fibres", "--cpus", "0", "0"][..],
+        &["fibres", "--cpus", "0,0"],
+        &["fetch-add", "--variables", "1", "--cpus", "0,0"],
+    ] {
+        let place = Place::new();
+        let output = place.finish(place.linewise(["bench"]).args(arguments));
+        assert_eq!(output.code, Some(125), "{arguments:?}: {}", output.stdout);
+        let told = "CPU 0 is named twice; name each CPU once";
+        assert!(output.stderr.contains(told), "{}", output.stderr);
+    }
+    let place = Place::new();
+    let output = place.finish(&mut place.linewise(["bench", "fibres", "--cpus", "0"]));
+    let told = "--cpus takes two CPUs, as 0,1, and not 1";
+    assert!(output.stderr.contains(told), "{}", output.stderr);
+}
+
+#[test]
 fn json_has_the_keys_of_schema_1() {
     let place = Place::new();
     let Some(target) = place.target() else { return };

@@ -72,7 +72,7 @@ impl Error {
     /// What the fibres' runtime said.
     pub(crate) fn of_fibres(error: &linewise_fibres::Error) -> Self {
         match error {
-            linewise_fibres::Error::System { what, why } => Self::System {
+            linewise_fibres::Error::System { what, why, .. } => Self::System {
                 what,
                 why: why.clone(),
             },

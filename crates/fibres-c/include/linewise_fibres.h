@@ -33,7 +33,7 @@
 // The runtime is shut down: no new fibres.
 #define LINEWISE_FIBRES_SHUTDOWN 3
 
-// A call that waits for a whole runtime, inside a fibre.
+// A call that waits for a whole runtime, inside a fibre or inside linewise_fibres_blocking of one of its own.
 #define LINEWISE_FIBRES_NESTED 4
 
 // The runtime belongs to the parent process.
@@ -191,8 +191,8 @@ int32_t linewise_fibres_pool_spawn(const struct linewise_fibres_pool *pool,
                                    struct linewise_fibres_handle **handle);
 
 // Waits until a fibre has ended, gets what its function returned (`value` may be NULL), and closes the handle,
-// also where there is no value: LINEWISE_FIBRES_PANICKED, LINEWISE_FIBRES_NO_VALUE. The handle stays where
-// the caller is cancelled, or asks for itself.
+// also where there is no value: LINEWISE_FIBRES_PANICKED, LINEWISE_FIBRES_NO_VALUE, LINEWISE_FIBRES_FORKED. The
+// handle stays where the caller is cancelled, or asks for itself.
 //
 // # Safety
 // `handle` was neither joined nor detached, and nobody else uses it; `value` is NULL or a place for a value.
@@ -470,7 +470,8 @@ int32_t linewise_fibres_builder_close(struct linewise_fibres_builder *builder);
 int32_t linewise_fibres_start(struct linewise_fibres_builder *builder,
                               struct linewise_fibres_runtime **runtime);
 
-// Waits until every fibre of a runtime has ended. Not in a fibre.
+// Waits until every fibre of a runtime has ended. Not in a fibre, nor in linewise_fibres_blocking of one of its
+// own (LINEWISE_FIBRES_NESTED).
 //
 // # Safety
 // `runtime` is a valid handle.
@@ -479,7 +480,8 @@ int32_t linewise_fibres_wait(const struct linewise_fibres_runtime *runtime);
 // Shuts a runtime down: new fibres are refused, the waiting calls of those that run return
 // LINEWISE_FIBRES_CANCELLED, those that have not begun never do, and all are waited for: one that neither
 // waits nor returns is waited for without end. First it waits for the threads that are in
-// linewise_fibres_wait. Called again it does nothing. Not in a fibre.
+// linewise_fibres_wait. Called again it does nothing. Not in a fibre, nor in linewise_fibres_blocking of one of its
+// own (LINEWISE_FIBRES_NESTED).
 //
 // # Safety
 // `runtime` is a valid handle.

@@ -15,7 +15,7 @@ pub const LINEWISE_FIBRES_OK: i32 = 0;
 pub const LINEWISE_FIBRES_ARGUMENT: i32 = 1;
 /// The runtime is shut down: no new fibres.
 pub const LINEWISE_FIBRES_SHUTDOWN: i32 = 3;
-/// A call that waits for a whole runtime, inside a fibre.
+/// A call that waits for a whole runtime, inside a fibre or inside linewise_fibres_blocking of one of its own.
 pub const LINEWISE_FIBRES_NESTED: i32 = 4;
 /// The runtime belongs to the parent process.
 pub const LINEWISE_FIBRES_FORKED: i32 = 8;
@@ -101,15 +101,23 @@ impl From<Stop> for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        let errno = match error {
+            Error::System { errno, .. } => errno.unwrap_or(0),
+            _ => 0,
+        };
         let code = match error {
             Error::System { .. } => LINEWISE_FIBRES_SYSTEM,
             Error::StackSize { .. } | Error::Plan(_) => LINEWISE_FIBRES_ARGUMENT,
             Error::ShuttingDown => LINEWISE_FIBRES_SHUTDOWN,
+            Error::Nested => LINEWISE_FIBRES_NESTED,
             Error::NoFibre => LINEWISE_FIBRES_NO_FIBRE,
             Error::Forked => LINEWISE_FIBRES_FORKED,
             _ => LINEWISE_FIBRES_INTERNAL,
         };
-        Self::new(code, error.to_string())
+        Self {
+            errno,
+            ..Self::new(code, error.to_string())
+        }
     }
 }
 
@@ -117,6 +125,7 @@ impl From<JoinError> for Failure {
     fn from(error: JoinError) -> Self {
         match error {
             JoinError::Panicked(payload) => Self::panicked(&*payload),
+            JoinError::Forked => Error::Forked.into(),
             JoinError::Cancelled => Self::new(LINEWISE_FIBRES_NO_VALUE, error.to_string()),
         }
     }

@@ -89,8 +89,8 @@ pub unsafe extern "C" fn linewise_fibres_pool_spawn(
 }
 
 /// Waits until a fibre has ended, gets what its function returned (`value` may be NULL), and closes the handle,
-/// also where there is no value: LINEWISE_FIBRES_PANICKED, LINEWISE_FIBRES_NO_VALUE. The handle stays where
-/// the caller is cancelled, or asks for itself.
+/// also where there is no value: LINEWISE_FIBRES_PANICKED, LINEWISE_FIBRES_NO_VALUE, LINEWISE_FIBRES_FORKED. The
+/// handle stays where the caller is cancelled, or asks for itself.
 ///
 /// # Safety
 /// `handle` was neither joined nor detached, and nobody else uses it; `value` is NULL or a place for a value.

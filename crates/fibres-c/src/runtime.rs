@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char};
 use std::sync::{PoisonError, RwLock};
 
 use linewise_edge::passed;
-use linewise_fibres::{Builder, Pool, Runtime, is_fibre, raw};
+use linewise_fibres::{Builder, Error, Pool, Runtime, is_fibre, raw};
 
 use crate::error::{Failure, LINEWISE_FIBRES_NESTED, LINEWISE_FIBRES_SHUTDOWN, edge};
 use crate::{close, give, of, place, text};
@@ -233,9 +233,35 @@ impl linewise_fibres_runtime {
         )
     }
 
+    /// Refuses to wait for a whole runtime where that would wait for the caller.
+    fn must_not_hold_caller(&self) -> Result<(), Failure> {
+        let text = if is_fibre() {
+            "a fibre does not wait for a whole runtime: its worker would"
+        } else if self.waits_for_blocking() {
+            "a fibre of the runtime waits for this call to return"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(LINEWISE_FIBRES_NESTED, text))
+    }
+
+    fn waits_for_blocking(&self) -> bool {
+        match self.0.try_read() {
+            Ok(runtime) => runtime
+                .as_ref()
+                .is_some_and(|it| matches!(raw::may_wait(it), Err(Error::Nested))),
+            // Another thread shuts it down, and may wait for the fibre that waits for this one.
+            Err(_) => raw::is_blocking(),
+        }
+    }
+
     /// By a thread that is no worker.
     fn shut_down(&self) -> Result<(), Failure> {
-        not_in_a_fibre()?;
+        if raw::is_forked() {
+            // Its workers are in the parent, and so may be whoever has the lock.
+            return Ok(());
+        }
+        self.must_not_hold_caller()?;
         let mut runtime = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = runtime.take() {
             runtime.shut_down();
@@ -244,15 +270,8 @@ impl linewise_fibres_runtime {
     }
 }
 
-fn not_in_a_fibre() -> Result<(), Failure> {
-    if is_fibre() {
-        let text = "a fibre does not wait for a whole runtime: its worker would";
-        return Err(Failure::new(LINEWISE_FIBRES_NESTED, text));
-    }
-    Ok(())
-}
-
-/// Waits until every fibre of a runtime has ended. Not in a fibre.
+/// Waits until every fibre of a runtime has ended. Not in a fibre, nor in linewise_fibres_blocking of one of its
+/// own (LINEWISE_FIBRES_NESTED).
 ///
 /// # Safety
 /// `runtime` is a valid handle.
@@ -261,8 +280,9 @@ pub unsafe extern "C" fn linewise_fibres_wait(runtime: *const linewise_fibres_ru
     edge(|| {
         // SAFETY: the contract.
         let runtime = unsafe { of(runtime, "runtime")? };
-        not_in_a_fibre()?;
+        runtime.must_not_hold_caller()?;
         runtime.with(|runtime| {
+            raw::may_wait(runtime)?;
             runtime.wait();
             Ok(())
         })
@@ -272,7 +292,8 @@ pub unsafe extern "C" fn linewise_fibres_wait(runtime: *const linewise_fibres_ru
 /// Shuts a runtime down: new fibres are refused, the waiting calls of those that run return
 /// LINEWISE_FIBRES_CANCELLED, those that have not begun never do, and all are waited for: one that neither
 /// waits nor returns is waited for without end. First it waits for the threads that are in
-/// linewise_fibres_wait. Called again it does nothing. Not in a fibre.
+/// linewise_fibres_wait. Called again it does nothing. Not in a fibre, nor in linewise_fibres_blocking of one of its
+/// own (LINEWISE_FIBRES_NESTED).
 ///
 /// # Safety
 /// `runtime` is a valid handle.

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "linewise_fibres.h"
@@ -138,12 +140,33 @@ static void plans_are_checked(void)
     uint32_t nowhere = 100000;
     CHECK(linewise_fibres_builder_pinned_pool(builder, "nowhere", &nowhere, 1));
     EXPECT(LINEWISE_FIBRES_SYSTEM, linewise_fibres_start(builder, &runtime));
+    TRUE(linewise_fibres_last_errno() == EINVAL);
+    struct rlimit limit, none;
+    TRUE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit;
+    none.rlim_cur = 0;
+    TRUE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(linewise_fibres_builder_open(&builder));
+    CHECK(linewise_fibres_builder_pool(builder, "a", 1));
+    EXPECT(LINEWISE_FIBRES_SYSTEM, linewise_fibres_start(builder, &runtime));
+    TRUE(linewise_fibres_last_errno() == EMFILE);
+    TRUE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(linewise_fibres_builder_open(&builder));
     CHECK(linewise_fibres_builder_close(builder));
 }
 
+static void *wrong_in_a_blocking_call(void *argument)
+{
+    TRUE(linewise_fibres_is_fibre() == 0);
+    EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_wait(argument));
+    EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_shut_down(argument));
+    EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_close(argument));
+    return NULL;
+}
+
 static void *wrong_in_a_fibre(void *argument)
 {
+    CHECK(linewise_fibres_blocking(wrong_in_a_blocking_call, argument, NULL));
     TRUE(linewise_fibres_is_fibre() == 1);
     EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_wait(argument));
     EXPECT(LINEWISE_FIBRES_NESTED, linewise_fibres_shut_down(argument));
@@ -197,6 +220,26 @@ static void *parks(void *argument)
     CHECK(linewise_fibres_park_for(MILLISECONDS));
     CHECK(linewise_fibres_fibre_close(parked->fibre));
     return argument;
+}
+
+/* `handle` is of a fibre that has not ended. */
+static void a_child_of_fork_is_refused(struct linewise_fibres_runtime *runtime,
+                                       struct linewise_fibres_handle *handle)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    TRUE(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        EXPECT(LINEWISE_FIBRES_FORKED, linewise_fibres_pool_spawn(one, NULL, same, NULL, NULL));
+        EXPECT(LINEWISE_FIBRES_FORKED, linewise_fibres_wait(runtime));
+        EXPECT(LINEWISE_FIBRES_FORKED, linewise_fibres_join(handle, NULL));
+        CHECK(linewise_fibres_shut_down(runtime));
+        _exit(0);
+    }
+    int status;
+    TRUE(waitpid(child, &status, 0) == child);
+    TRUE(status == 0);
 }
 
 static void *counts_up(void *argument)
@@ -289,6 +332,7 @@ static void fibres_do_what_they_can(struct linewise_fibres_runtime *runtime)
     CHECK(linewise_fibres_pool_spawn(two, NULL, parks, &parked, &handle));
     CHECK(linewise_fibres_channel_receive(channel, NULL, FOREVER));
     TRUE(linewise_fibres_is_finished(handle) == 0);
+    a_child_of_fork_is_refused(runtime, handle);
     __atomic_store_n(&parked.woken, 1, __ATOMIC_RELEASE);
     CHECK(linewise_fibres_unpark(parked.fibre));
     CHECK(linewise_fibres_join(handle, NULL));

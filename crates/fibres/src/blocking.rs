@@ -1,5 +1,6 @@
 //! Calls that block a thread, on threads that are there for that.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex};
@@ -26,21 +27,57 @@ struct Jobs {
 static JOBS: Mutex<Option<Jobs>> = Mutex::new(None);
 static MORE: Condvar = Condvar::new();
 
+thread_local! {
+    static RUNTIME: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Whether this thread works for a fibre of this runtime, which waits meanwhile.
+pub(crate) fn is_for(runtime: *const ()) -> bool {
+    RUNTIME.get() == runtime
+}
+
+/// Whether this thread works for a fibre.
+pub(crate) fn is_for_any() -> bool {
+    !RUNTIME.get().is_null()
+}
+
+/// Says whose fibre this thread works for, until it is dropped.
+struct Working;
+
+impl Working {
+    /// Nothing where a worker does the job itself: its fibres are known as such, and may move meanwhile.
+    fn for_one_of(runtime: *const ()) -> Option<Self> {
+        current_task().is_none().then(|| {
+            RUNTIME.set(runtime);
+            Self
+        })
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        RUNTIME.set(std::ptr::null());
+    }
+}
+
 /// Runs `call` on a thread where it may block, and waits for its value; other fibres run meanwhile. On a
 /// thread that is no worker it runs there.
 ///
 /// # Panics
 /// If `call` does, with what it threw.
 pub fn blocking<T: Send>(call: impl FnOnce() -> T + Send) -> T {
-    if current_task().is_none() {
+    let Some(task) = current_task() else {
         return call();
-    }
+    };
+    let runtime = task.shared.addr();
     let ending = Ending::new();
     let mut result = None;
     {
         let (ending, result) = (&ending, &mut result);
         let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
+            let working = Working::for_one_of(std::ptr::without_provenance(runtime));
             *result = Some(catch_unwind(AssertUnwindSafe(call)));
+            drop(working);
             // The place of `ending` is gone as soon as the fibre sees the end.
             if let Some(waiter) = ending.end() {
                 waiter.wake();

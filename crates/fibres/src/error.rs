@@ -13,6 +13,8 @@ pub enum Error {
         what: &'static str,
         /// What the kernel said, and what to try.
         why: String,
+        /// The kernel's number of that, as in `<errno.h>`.
+        errno: Option<i32>,
     },
     /// No stack is that large.
     #[error("a stack of {bytes} bytes: the largest is 1 GiB")]
@@ -32,6 +34,9 @@ pub enum Error {
     /// The thread runs fibres already.
     #[error("fibres within a fibre: this thread runs some already")]
     Hosted,
+    /// A fibre, or a call that it made by [`blocking`](crate::blocking), would wait for itself.
+    #[error("a fibre waits for all fibres of its runtime, itself included")]
+    Nested,
     /// After `fork` a child has none of the workers.
     #[error(
         "this process was forked from one with a runtime of fibres; its workers stayed there. Fork \
@@ -49,6 +54,9 @@ pub enum JoinError {
     /// The runtime was shut down while it waited.
     #[error("the runtime was shut down before the fibre had ended")]
     Cancelled,
+    /// This process was forked before the fibre had ended, so it never does here.
+    #[error("{}", Error::Forked)]
+    Forked,
 }
 
 impl std::fmt::Debug for JoinError {
@@ -58,11 +66,11 @@ impl std::fmt::Debug for JoinError {
 }
 
 impl JoinError {
-    /// Throws on what the fibre threw; panics if it was cancelled.
+    /// Throws on what the fibre threw; panics if it threw nothing.
     pub fn resume(self) -> ! {
         match self {
             Self::Panicked(payload) => std::panic::resume_unwind(payload),
-            Self::Cancelled => panic!("{self}"),
+            Self::Cancelled | Self::Forked => panic!("{self}"),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! only in functions that are never inlined.
 
 use std::cell::{Cell, UnsafeCell};
+use std::time::Duration;
 
 use crate::block::Blocks;
 use crate::timers::Timers;
@@ -20,6 +21,8 @@ pub(crate) struct Here<F> {
     pub(crate) cancelling: Cell<bool>,
     /// Whose fibres these are, where a host runs them.
     pub(crate) host: Cell<*const ()>,
+    /// How long fibres that unwind have waited, and held the worker, since it last looked around.
+    pub(crate) held: Cell<Duration>,
     timers: UnsafeCell<Timers<F>>,
     blocks: UnsafeCell<Blocks>,
 }
@@ -31,6 +34,7 @@ impl<F> Here<F> {
             running: Cell::new(std::ptr::null()),
             cancelling: Cell::new(false),
             host: Cell::new(std::ptr::null()),
+            held: Cell::new(Duration::ZERO),
             timers: UnsafeCell::new(Timers::default()),
             blocks: UnsafeCell::new(Blocks::default()),
         }

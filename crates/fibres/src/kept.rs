@@ -82,6 +82,7 @@ fn tell(task: &Task, word: usize, below: usize, from: usize, to: usize) {
     let before = FOUND.fetch_add(1, Ordering::Relaxed);
     if before < TOLD {
         let name = task.name.as_deref().unwrap_or("no name");
+        let name = name.escape_debug();
         eprintln!(
             "fibres: fibre {} ({name}) moves from worker {from} to worker {to} and keeps {word:#x}, an \
              address of the variables of its old thread, {below} bytes below its stack's base",

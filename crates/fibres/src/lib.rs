@@ -53,8 +53,9 @@
 //!
 //! A panic ends its fibre and reaches who [joins](JoinHandle::join) it. [`Runtime::shut_down`] cancels fibres
 //! that wait: they unwind, destructors run. While a fibre unwinds it does not give way, since panics are
-//! counted by threads: what waits in a destructor holds its worker up. A child of `fork` has no workers;
-//! beginning a fibre there is [`Error::Forked`], and a fibre that forked ends the child when it waits.
+//! counted by threads: what waits in a destructor holds its worker up, and waits for ever if it waits for a fibre
+//! of that worker; after a second that is said on the standard error. A child of `fork` has no workers;
+//! beginning a fibre there is [`Error::Forked`], joining one [`JoinError::Forked`], and a fibre that forked ends the child when it waits.
 //!
 //! # Overflow
 //!

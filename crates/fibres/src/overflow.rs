@@ -17,6 +17,9 @@ unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
 static INSTALLED: Once = Once::new();
 
+/// Bytes of a name that are told.
+const NAME: usize = 120;
+
 /// Bytes of the stack on which faults are handled.
 const HANDLER_STACK: usize = 64 * 1024;
 
@@ -85,14 +88,21 @@ impl Text {
     fn add(&mut self, text: &[u8]) {
         for &byte in text {
             if let Some(place) = self.bytes.get_mut(self.length) {
-                // What a name holds must not reach a terminal as it is.
-                *place = if byte < b' ' && byte != b'\n' {
-                    b'?'
-                } else {
-                    byte
-                };
+                *place = byte;
                 self.length += 1;
             }
+        }
+    }
+
+    /// Adds a name: its first [`NAME`] bytes, and nothing of it that a terminal would obey.
+    fn add_name(&mut self, name: &str) {
+        let end = self.length + NAME;
+        for char in name.chars().flat_map(char::escape_debug) {
+            if self.length + char.len_utf8() > end {
+                self.add(b"...");
+                break;
+            }
+            self.add(char.encode_utf8(&mut [0; 4]).as_bytes());
         }
     }
 
@@ -173,7 +183,7 @@ fn say_overflow(slab: &crate::stack::Slab, index: usize) {
         text.add_number(task.id);
         if let Some(name) = &task.name {
             text.add(b" (");
-            text.add(name.as_bytes());
+            text.add_name(name);
             text.add(b")");
         }
     }

@@ -7,12 +7,13 @@ use crate::error::Error;
 /// # Errors
 /// [`Error::System`] if the process may not run there.
 pub fn pin(cpu: u32) -> Result<(), Error> {
-    let system = |why: String| Error::System {
+    let system = |why: String, errno| Error::System {
         what: "pinning a thread to a CPU",
         why: format!("CPU {cpu}: {why}"),
+        errno,
     };
     if cpu as usize >= libc::CPU_SETSIZE as usize {
-        return Err(system("no such CPU".to_owned()));
+        return Err(system("no such CPU".to_owned(), Some(libc::EINVAL)));
     }
     // SAFETY: a CPU set is plain bits, and zero is an empty one. The number is below its size, checked above, and
     // it is valid for that; 0 is the calling thread.
@@ -24,6 +25,7 @@ pub fn pin(cpu: u32) -> Result<(), Error> {
     if result == 0 {
         Ok(())
     } else {
-        Err(system(std::io::Error::last_os_error().to_string()))
+        let error = std::io::Error::last_os_error();
+        Err(system(error.to_string(), error.raw_os_error()))
     }
 }

@@ -68,8 +68,12 @@ impl<T> JoinHandle<T> {
     /// that is no worker, the thread waits.
     ///
     /// # Errors
-    /// [`JoinError::Panicked`]; [`JoinError::Cancelled`] if the runtime was shut down before.
+    /// [`JoinError::Panicked`]; [`JoinError::Cancelled`] if the runtime was shut down before;
+    /// [`JoinError::Forked`] in a child of `fork`, if it had not ended before.
     pub fn join(self) -> Result<T, JoinError> {
+        if self.is_lost() {
+            return Err(JoinError::Forked);
+        }
         thrown(wait_for(&self.joint.task().ending));
         self.joint.take()
     }
@@ -77,6 +81,11 @@ impl<T> JoinHandle<T> {
     /// Whether it has ended.
     pub fn is_finished(&self) -> bool {
         self.joint.task().ending.has_ended()
+    }
+
+    /// Whether it goes on in another process only.
+    pub(crate) fn is_lost(&self) -> bool {
+        fork::is_forked() && !self.is_finished()
     }
 
     /// Its number, unique in the process.

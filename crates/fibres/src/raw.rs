@@ -11,11 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::blocking;
 use crate::error::{Error, JoinError};
 use crate::fibre;
+use crate::fork;
 use crate::fs::File;
 use crate::io::Io;
 use crate::pool::{JoinHandle, Pool};
+use crate::runtime::Runtime;
 use crate::sync::{Barrier, Condvar, Receiver, Sender, TryRecvError, TrySendError};
 use crate::task::current_task;
 use crate::wait::{self, wait_here};
@@ -54,7 +57,28 @@ pub fn park(deadline: Option<Instant>) -> Result<(), Stop> {
 /// # Errors
 /// [`Stop`] if the caller is to end; the handle stays as it is.
 pub fn wait_for<T>(handle: &mut JoinHandle<T>) -> Result<(), Stop> {
+    if handle.is_lost() {
+        return Ok(());
+    }
     wait::wait_for(&handle.joint.task().ending)
+}
+
+/// Whether [`Runtime::wait`] would come to an end, as far as the caller matters.
+///
+/// # Errors
+/// The one with which it panics.
+pub fn may_wait(runtime: &Runtime) -> Result<(), Error> {
+    runtime.may_wait()
+}
+
+/// Whether this process is a fork of one with a runtime.
+pub fn is_forked() -> bool {
+    fork::is_forked()
+}
+
+/// Whether the caller is in [`blocking`](crate::blocking) of a fibre, which waits meanwhile.
+pub fn is_blocking() -> bool {
+    blocking::is_for_any()
 }
 
 /// Why nobody went to a pool, or came back from there.

@@ -8,6 +8,7 @@ use linewise_topology::Topology;
 
 use crate::announce;
 use crate::bell::{Bell, Futex, Park};
+use crate::blocking;
 use crate::error::Error;
 use crate::fork;
 use crate::kept;
@@ -80,13 +81,29 @@ impl Runtime {
     /// Waits until every fibre has ended.
     ///
     /// # Panics
-    /// In a fibre of this runtime, which would wait for itself.
+    /// In a fibre of this runtime, or in [`blocking`](crate::blocking) of one: it would wait for itself.
+    /// In a child of `fork`, unless all had ended before.
     pub fn wait(&self) {
-        assert!(
-            !self.is_here(),
-            "a fibre waits for all fibres of its runtime, itself included"
-        );
+        if let Err(error) = self.may_wait() {
+            panic!("{error}");
+        }
         self.shared.wait_for_all();
+    }
+
+    /// Whether [`Runtime::wait`] would come to an end, as far as the caller matters.
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
+        if self.holds_caller() {
+            return Err(Error::Nested);
+        }
+        if fork::is_forked() && !self.shared.all_ended() {
+            return Err(Error::Forked);
+        }
+        Ok(())
+    }
+
+    /// Whether one of its fibres runs the caller, or waits for it.
+    fn holds_caller(&self) -> bool {
+        self.is_here() || blocking::is_for(Arc::as_ptr(&self.shared).cast())
     }
 
     /// Ends the runtime: fibres that wait, or wait next, are cancelled (they unwind, and their values are
@@ -114,7 +131,7 @@ impl Drop for Runtime {
             return; // Its workers are in the parent.
         }
         self.shared.begin_to_end();
-        if self.is_here() {
+        if self.holds_caller() {
             return; // A fibre of its own: the workers end after it.
         }
         for thread in self.threads.drain(..) {
@@ -259,6 +276,7 @@ impl Builder {
                 .map_err(|error| Error::System {
                     what: "starting a worker",
                     why: error.to_string(),
+                    errno: error.raw_os_error(),
                 });
             match thread {
                 Ok(thread) => runtime.threads.push(thread),
@@ -309,6 +327,7 @@ impl Builder {
         let reactor = Arc::new(Reactor::new().map_err(|error| Error::System {
             what: "an epoll for a worker",
             why: format!("{error}; raise `ulimit -n`, or use Builder::without_events"),
+            errno: error.raw_os_error(),
         })?);
         let park: Box<dyn Park> = Box::new(Epoll(reactor.clone()));
         Ok((Bell::new(park), Some(reactor)))

@@ -210,7 +210,11 @@ fn failed(what: &'static str, error: &io::Error) -> Error {
         ),
         _ => error.to_string(),
     };
-    Error::System { what, why }
+    Error::System {
+        what,
+        why,
+        errno: error.raw_os_error(),
+    }
 }
 
 /// A mapping for stacks of `size` bytes each, with their guards.

@@ -24,6 +24,9 @@ pub(crate) fn thrown<T>(result: Result<T, Stop>) -> T {
     result.unwrap_or_else(|stop| stop.throw())
 }
 
+/// Whoever unwinds and waits for so long is told of.
+const LONG: Duration = Duration::from_secs(1);
+
 /// The caller is cancelled: its runtime shuts down.
 pub(crate) type Waited = Result<(), Stop>;
 
@@ -40,14 +43,34 @@ pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
         return Ok(());
     }
     if std::thread::panicking() {
-        // Panics are counted by threads, so a fibre that unwinds stays where it is.
-        std::thread::sleep(Duration::from_micros(50));
+        hold(task);
         return Ok(());
     }
     if task.is_cancelled() || task.leave(WAIT) {
         return Err(Stop);
     }
     Ok(())
+}
+
+/// Waits a moment, for a fibre that unwinds: panics are counted by threads, so it stays where it is. Its worker
+/// runs no other meanwhile, not even the one that it may wait for.
+#[cold]
+fn hold(task: &Task) {
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_micros(50));
+    let held = &task.here().held;
+    let before = held.get();
+    held.set(before + begun.elapsed());
+    if before < LONG && held.get() >= LONG {
+        let name = task.name.as_deref().unwrap_or("no name");
+        eprintln!(
+            "fibres: fibre {} ({}) waits in a destructor while it unwinds from a panic, or from the end of \
+             its runtime, and holds its worker: none of the worker's other fibres runs. If it waits for one of \
+             these, it waits for ever",
+            task.id,
+            name.escape_debug()
+        );
+    }
 }
 
 /// As [`wait`], until `deadline` at most.
@@ -65,7 +88,9 @@ pub(crate) fn give_way() -> Result<(), Stop> {
         std::thread::yield_now();
         return Ok(());
     };
-    if !std::thread::panicking() && task.leave(YIELD) {
+    if std::thread::panicking() {
+        hold(task);
+    } else if task.leave(YIELD) {
         return Err(Stop);
     }
     Ok(())

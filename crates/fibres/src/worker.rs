@@ -493,6 +493,7 @@ impl Worker {
     fn look_around(&self) -> Option<Runnable> {
         // What is dropped from here on may ask which fibre it is in.
         self.here.running.set(std::ptr::null());
+        self.here.held.set(Duration::ZERO);
         self.own.left.set(TURN);
         self.own.turns.set(self.own.turns.get().wrapping_add(1));
         fork::abort_if_forked();

@@ -45,6 +45,29 @@ fn connections(wanted: u64) -> usize {
 }
 
 #[test]
+fn connections_wait_in_the_listeners_queue_until_a_fibre_accepts_them() {
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    let most: u64 = most.trim().parse().unwrap();
+    // More than the 128 that the standard library's own call would leave room for, where the kernel lets it.
+    let count = connections(most.min(1000));
+    let runtime = runtime();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.get_ref().local_addr().unwrap();
+    // One that finds no room is tried again by the kernel after a second.
+    let clients: Vec<_> = (0..count)
+        .map(|nth| {
+            let client = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(900));
+            client.unwrap_or_else(|error| panic!("{nth} of {count}: {error}"))
+        })
+        .collect();
+    let accepted = runtime.spawn(move || {
+        let streams: Vec<_> = (0..count).map(|_| listener.accept().unwrap()).collect();
+        streams.len()
+    });
+    assert_eq!(accepted.unwrap().join().unwrap(), clients.len());
+}
+
+#[test]
 fn ten_thousand_connections_each_have_a_fibre() {
     let count = connections(10_000);
     let runtime = runtime();

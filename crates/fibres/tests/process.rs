@@ -3,9 +3,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use linewise_fibres::{Error, Runtime, migrate, park, sleep, spawn, yield_now};
+use linewise_fibres::fs::File;
+use linewise_fibres::{
+    Error, JoinError, Runtime, migrate, park, park_timeout, sleep, spawn, yield_now,
+};
 
 fn runtime(pools: &[(&str, usize)]) -> Runtime {
     let builder = Runtime::builder();
@@ -18,11 +21,16 @@ fn runtime(pools: &[(&str, usize)]) -> Runtime {
 
 /// Runs the scenario of this name in a process of its own, with a shell's limits before it.
 fn run(limits: &str, scenario: &str) -> Output {
+    run_by(limits, "", scenario)
+}
+
+/// The same, by a tool that runs programs.
+fn run_by(limits: &str, tool: &str, scenario: &str) -> Output {
     let program = std::env::current_exe().unwrap();
     Command::new("sh")
         .arg("-c")
         .arg(format!(
-            "{limits} exec \"$0\" --ignored --exact --nocapture --test-threads 1 {scenario}"
+            "{limits} exec {tool} \"$0\" --ignored --exact --nocapture --test-threads 1 {scenario}"
         ))
         .arg(program)
         .env("RUST_BACKTRACE", "0")
@@ -54,7 +62,10 @@ fn scenario_overflow() {
     let pool = runtime.pool("one").unwrap();
     let fits = pool.builder().stack_size(8 << 20).spawn(|| deep(10_000));
     assert_eq!(fits.unwrap().join().unwrap(), 10_000 * 10_001 / 2);
-    let over = pool.builder().name("deep\u{7} one").spawn(|| deep(10_000));
+    let over = pool
+        .builder()
+        .name(&format!("deep\u{7}\n\u{9b}31m{}", "é".repeat(200)));
+    let over = over.spawn(|| deep(10_000));
     let _ = over.unwrap().join();
 }
 
@@ -63,8 +74,9 @@ fn a_stack_that_is_used_up_is_told() {
     let output = run("", "scenario_overflow");
     let text = text(&output);
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
+    assert!(text.contains("(deep\\u{7}\\n\\u{9b}31mééé"), "{text}");
     assert!(
-        text.contains("(deep? one) has used up its stack of 64 KiB; give it more"),
+        text.contains("éé...) has used up its stack of 64 KiB; give it more with Spawn::stack_size, or recurse less\n"),
         "{text}"
     );
 }
@@ -93,6 +105,9 @@ fn another_fault_stays_what_it_is() {
 #[ignore = "a scenario of the test below"]
 fn scenario_fork() {
     let runtime = runtime(&[("one", 1)]);
+    let ended = runtime.spawn(|| 5).unwrap();
+    runtime.wait();
+    let waits = runtime.spawn(park).unwrap();
     let wait = |child| {
         let mut status = 0;
         // SAFETY: a child of this process.
@@ -102,7 +117,11 @@ fn scenario_fork() {
     // SAFETY: the child calls only what is checked here, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = matches!(runtime.spawn(|| ()), Err(Error::Forked));
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.wait()));
+        let refused = matches!(runtime.spawn(|| ()), Err(Error::Forked))
+            && ended.join().is_ok_and(|value| value == 5)
+            && matches!(waits.join(), Err(JoinError::Forked))
+            && waited.is_err();
         // SAFETY: as above.
         unsafe { libc::_exit(if refused { 7 } else { 1 }) };
     }
@@ -128,6 +147,47 @@ fn a_fork_is_refused() {
     assert!(text.contains("outside Some(7)"), "{text}");
     assert!(text.contains("inside Some(6)"), "{text}");
     assert!(text.contains("its workers stayed there"), "{text}");
+}
+
+/// Waits as it is dropped.
+struct WaitsLong;
+
+impl Drop for WaitsLong {
+    fn drop(&mut self) {
+        let other = spawn(|| println!("the other runs")).unwrap();
+        let begun = Instant::now();
+        while !other.is_finished() && begun.elapsed() < Duration::from_secs(3) {
+            park_timeout(Duration::from_millis(1));
+        }
+        println!("other has ended: {}", other.is_finished());
+    }
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_unwinding() {
+    let runtime = runtime(&[("one", 1)]);
+    let pool = runtime.pool("one").unwrap();
+    let fibre = pool.builder().name("late\n one").spawn(|| {
+        let _waits = WaitsLong;
+        panic!("no luck");
+    });
+    assert!(fibre.unwrap().join().is_err());
+    runtime.wait();
+}
+
+#[test]
+fn a_destructor_that_waits_for_a_fibre_of_its_own_worker_is_told_of() {
+    let output = run("", "scenario_unwinding");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("other has ended: false"), "{text}");
+    assert_eq!(
+        text.matches("(late\\n one) waits in a destructor").count(),
+        1,
+        "{text}"
+    );
+    assert!(text.contains("the other runs"), "{text}");
 }
 
 thread_local! {
@@ -233,6 +293,49 @@ fn fibres_beyond_the_limit_of_memory_are_refused_and_the_others_live() {
     assert!(text.contains("memory for stacks: "), "{text}");
     assert!(text.contains("`ulimit -v`"), "{text}");
     assert!(text.contains("ended"), "{text}");
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_ring() {
+    let runtime = runtime(&[("one", 1)]);
+    let path = std::env::temp_dir().join(format!("fibres-ring-{}", std::process::id()));
+    let written = runtime.spawn(move || {
+        let file = File::create(&path).unwrap();
+        assert_eq!(file.write_at(b"text", 0).unwrap(), 4);
+        let mut read = [0; 8];
+        let file = File::open(&path).unwrap();
+        let count = file.read_at(&mut read, 0).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // What valgrind takes for uninitialised it tells of here.
+        assert_eq!(&read[..count], b"text");
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok())
+            .filter(|leads| leads.to_string_lossy().contains("io_uring"))
+            .count()
+    });
+    println!("rings: {}", written.unwrap().join().unwrap());
+}
+
+#[test]
+fn files_go_by_no_ring_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: no valgrind");
+        return;
+    }
+    let alone = text(&run("", "scenario_ring"));
+    if !alone.contains("rings: 1") {
+        println!("skipped: the kernel gives no ring: {alone}");
+        return;
+    }
+    let output = run_by(
+        "",
+        "valgrind --quiet --error-exitcode=9 --fair-sched=yes",
+        "scenario_ring",
+    );
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("rings: 0"), "{text}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use linewise_fibres::{
-    Error, JoinError, Runtime, current, is_fibre, migrate, park, sleep, spawn, visit, yield_now,
+    Error, JoinError, Runtime, blocking, current, is_fibre, migrate, park, sleep, spawn, visit,
+    yield_now,
 };
 
 /// A runtime with pools of so many workers.
@@ -238,6 +239,28 @@ fn threads_that_spawn_while_the_runtime_ends_are_refused_and_cost_no_stacks() {
     }
     // A slab of stacks has hundreds of mappings where guards split it, and 2000 refusals would take ten.
     assert!(mapped() < before + 4000, "{before} {}", mapped());
+}
+
+#[test]
+fn a_blocking_call_of_a_fibre_does_not_wait_for_its_own_runtime() {
+    let one = Arc::new(runtime(&[("one", 1)]));
+    let other = runtime(&[("other", 1)]);
+    let own = one.clone();
+    let refused = one.spawn(move || {
+        blocking(|| {
+            // Another runtime does not wait for this fibre.
+            other.wait();
+            let wait = std::panic::AssertUnwindSafe(|| own.wait());
+            std::panic::catch_unwind(wait).is_err()
+        })
+    });
+    assert!(refused.unwrap().join().unwrap());
+    one.wait();
+    // Nor does the end of it, where the call has it.
+    let one = runtime(&[("one", 1)]);
+    let pool = one.pool("one").unwrap();
+    let ends = pool.spawn(move || blocking(move || drop(one)));
+    let _ = ends.unwrap().join();
 }
 
 #[test]

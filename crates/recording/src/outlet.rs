@@ -101,6 +101,17 @@ impl Outlet {
         Err(Error::write(&path, rustix::io::Errno::LOOP.into()))
     }
 
+    /// Whether both are one file, which the second would write in place of the first.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_file = |outlet: &Self| !matches!(outlet.kind, OutletKind::Stream { .. });
+        let place = |outlet: &Self| {
+            let folder = rustix::fs::fstat(&outlet.folder).ok()?;
+            Some((folder.st_dev, folder.st_ino))
+        };
+        is_file(self) && is_file(other) && self.name == other.name && place(self) == place(other)
+    }
+
     /// Writes `bytes`: a file is there whole or not at all.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::characters::Characteristics;
 use super::error::AccesstestError;
-use super::spec::{SessionType, Start};
+use super::spec::{AccesstestSpec, SessionType, Start};
 use std::str::FromStr;
 
 /// What a line of the thesis's program asks for.
@@ -90,7 +90,10 @@ impl<'l> Reading<'l> {
         };
         match name {
             "-s" | "--sessions" => self.read.sessions = self.number(name, given)?,
-            "-d" | "--duration" => self.read.seconds = self.number(name, given)?,
+            "-d" | "--duration" => {
+                let seconds = self.text(name, given)?;
+                self.read.seconds = AccesstestSpec::seconds_of(seconds)?;
+            }
             "-r" | "--seed" => self.read.seed = self.number(name, given)?,
             "--sess-distr" => self.read.start = self.text(name, given)?.parse()?,
             "--log-sessions" => self.read.log_sessions = Some(self.text(name, given)?.to_owned()),

@@ -2,7 +2,7 @@
 //! often they are accessed beside others.
 
 use super::element::{BITS, ELEMENTS, LINE};
-use super::error::{AccesstestError, within};
+use super::error::{AccesstestError, count_within, within};
 use std::str::FromStr;
 
 /// The most phases.
@@ -70,7 +70,7 @@ const LOCAL_EXAMPLE: &str = "lines[,update[,weight]]/lines[,update[,weight]], as
 const GLOBAL_EXAMPLE: &str =
     "lines/lines:phase[,update,update[,weight,weight]]/phase..., as 2/8:0,0.1,0/1";
 
-fn number<T: FromStr>(
+pub(super) fn number<T: FromStr>(
     part: &str,
     whole: &str,
     (what, example): (&'static str, &'static str),
@@ -105,17 +105,36 @@ fn group(part: &str, whole: &str) -> Result<Group, AccesstestError> {
         ));
     }
     let lines = number(fields[0], whole, LOCAL)?;
-    let optional = |index: usize| {
-        let field = fields.get(index);
-        field.map(|field| number(field, whole, LOCAL)).transpose()
-    };
-    Ok(Group {
-        lines,
-        accesses: Accesses {
-            update: optional(1)?.unwrap_or(0.0),
-            weight: optional(2)?,
-        },
-    })
+    let accesses = accesses(fields.get(1), fields.get(2), whole, LOCAL)?;
+    Ok(Group { lines, accesses })
+}
+
+/// An update ratio and a weight, each if it is there. Checked here, where they are as they were written.
+fn accesses(
+    update: Option<&&str>,
+    weight: Option<&&str>,
+    whole: &str,
+    sort: (&'static str, &'static str),
+) -> Result<Accesses, AccesstestError> {
+    let mut read = Accesses::default();
+    if let Some(update) = update {
+        read.update = number(update, whole, sort)?;
+        check_update(read.update, update)?;
+    }
+    if let Some(weight) = weight {
+        let number = number(weight, whole, sort)?;
+        check_weight(number, weight)?;
+        read.weight = Some(number);
+    }
+    Ok(read)
+}
+
+fn check_update(update: f64, written: &str) -> Result<(), AccesstestError> {
+    within("an update ratio", (0.0, 1.0), update, written)
+}
+
+fn check_weight(weight: f64, written: &str) -> Result<(), AccesstestError> {
+    within("a weight", (f64::MIN_POSITIVE, 1e15), weight, written)
 }
 
 impl FromStr for PhaseLocal {
@@ -167,16 +186,7 @@ fn sharer(part: &str, whole: &str) -> Result<Sharer, AccesstestError> {
         let why = "a phase has none or two update ratios, and none or two weights after them";
         return Err(wrong(GLOBAL, whole, why));
     }
-    let optional = |index: usize| {
-        let field = fields.get(index);
-        field.map(|field| number(field, whole, GLOBAL)).transpose()
-    };
-    let accesses = |update: usize, weight: usize| {
-        Ok::<_, AccesstestError>(Accesses {
-            update: optional(update)?.unwrap_or(0.0),
-            weight: optional(weight)?,
-        })
-    };
+    let accesses = |update, weight| accesses(fields.get(update), fields.get(weight), whole, GLOBAL);
     Ok(Sharer {
         phase: number(fields[0], whole, GLOBAL)?,
         session_local: accesses(1, 3)?,
@@ -186,10 +196,9 @@ fn sharer(part: &str, whole: &str) -> Result<Sharer, AccesstestError> {
 
 impl Accesses {
     fn check(self) -> Result<(), AccesstestError> {
-        within("an update ratio", 0.0, 1.0, self.update)?;
-        self.weight.map_or(Ok(()), |weight| {
-            within("a weight", f64::MIN_POSITIVE, 1e15, weight)
-        })
+        check_update(self.update, &self.update.to_string())?;
+        self.weight
+            .map_or(Ok(()), |weight| check_weight(weight, &weight.to_string()))
     }
 }
 
@@ -199,8 +208,8 @@ impl Characteristics {
     /// # Errors
     /// [`AccesstestError::Phases`], [`AccesstestError::Range`].
     pub fn even(lines: u64, phases: usize, update: f64) -> Result<Self, AccesstestError> {
-        within("phases", 1.0, MAX_PHASES as f64, phases as f64)?;
-        within("an update ratio", 0.0, 1.0, update)?;
+        count_within("phases", 1, MAX_PHASES, phases)?;
+        check_update(update, &update.to_string())?;
         let count = phases as u64;
         if lines < count {
             return Err(AccesstestError::Phases {
@@ -248,7 +257,7 @@ impl Characteristics {
 
     /// An error where no path is like this.
     pub(super) fn check(&self) -> Result<(), AccesstestError> {
-        within("phases", 1.0, MAX_PHASES as f64, self.phases.len() as f64)?;
+        count_within("phases", 1, MAX_PHASES, self.phases.len())?;
         let mut lines: Vec<u64> = Vec::new();
         for phase in &self.phases {
             phase.session_local.accesses.check()?;
@@ -386,8 +395,9 @@ mod tests {
             "0/1,0,-1",
             "0/1,0,inf",
         ] {
+            let refused = text.parse::<PhaseLocal>();
             assert!(
-                matches!(check(&[text], &[]), Err(AccesstestError::Range { .. })),
+                matches!(refused, Err(AccesstestError::Range { .. })),
                 "{text}"
             );
         }

@@ -7,7 +7,7 @@ use crate::placement::PlacementError;
 #[non_exhaustive]
 pub enum AccesstestError {
     /// A number is out of range.
-    #[error("{what} must be from {low} to {high}, not {given}")]
+    #[error("{what} must be {}, not {given}", range(*low, *high))]
     Range {
         /// What it is the number of.
         what: &'static str,
@@ -15,8 +15,8 @@ pub enum AccesstestError {
         low: f64,
         /// The most.
         high: f64,
-        /// What was asked for.
-        given: f64,
+        /// What was asked for, as it was written where that is known.
+        given: String,
     },
     /// A text is not what it should be.
     #[error("{given:?} is no {what}: {why}; write {example}")]
@@ -69,7 +69,8 @@ pub enum AccesstestError {
     },
     /// No path of this size has these relative numbers of accesses.
     #[error(
-        "no path has accesses in these proportions: {lines} lines would need {accesses:.0} accesses an iteration, and can have {most:.0} (16 elements a line, each accessed up to {repeats} times); bring the weights nearer to each other, or give the heavy group more lines"
+        "no path has accesses in these proportions: {lines} lines would need {} accesses an iteration, and can have {} (16 elements a line, each accessed up to {repeats} times); bring the weights nearer to each other, or give the heavy group more lines",
+        count(*accesses), count(*most)
     )]
     Ratio {
         /// Lines of the group that is accessed most.
@@ -158,12 +159,45 @@ pub enum AccesstestError {
     },
 }
 
-/// An error unless `low <= given <= high`.
+/// Characters of a number that are told.
+const LONGEST: usize = 24;
+
+/// A number as it was written, or how it begins.
+fn shortened(written: &str) -> String {
+    let written = written.trim();
+    match written.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!(
+            "{}... ({} characters)",
+            &written[..end],
+            written.chars().count()
+        ),
+        None => written.to_owned(),
+    }
+}
+
+/// A count, in digits as far as these say something.
+fn count(number: f64) -> String {
+    if number < 1e15 {
+        format!("{number:.0}")
+    } else {
+        format!("{number:.3e}")
+    }
+}
+
+fn range(low: f64, high: f64) -> String {
+    if low == f64::MIN_POSITIVE {
+        format!("more than 0 and at most {high:e}")
+    } else {
+        format!("from {low} to {high}")
+    }
+}
+
+/// An error unless `low <= given <= high`, where `written` is how `given` was asked for.
 pub(super) fn within(
     what: &'static str,
-    low: f64,
-    high: f64,
+    (low, high): (f64, f64),
     given: f64,
+    written: &str,
 ) -> Result<(), AccesstestError> {
     if (low..=high).contains(&given) {
         return Ok(());
@@ -172,6 +206,49 @@ pub(super) fn within(
         what,
         low,
         high,
-        given,
+        given: shortened(written),
     })
+}
+
+/// The same for a whole number.
+pub(super) fn count_within(
+    what: &'static str,
+    low: usize,
+    high: usize,
+    given: usize,
+) -> Result<(), AccesstestError> {
+    let range = (low as f64, high as f64);
+    within(what, range, given as f64, &given.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_as_they_were_written_and_not_by_their_zeros() {
+        let told = |given: &str| {
+            let number = given.parse().unwrap();
+            let refused = within("a weight", (f64::MIN_POSITIVE, 1e15), number, given);
+            refused.unwrap_err().to_string()
+        };
+        let range = "a weight must be more than 0 and at most 1e15, not";
+        assert_eq!(
+            told("9007199254740993"),
+            format!("{range} 9007199254740993")
+        );
+        let zeros = format!("1{}", "0".repeat(200));
+        let short = format!("{range} 1{}... (201 characters)", "0".repeat(LONGEST - 1));
+        assert_eq!(told(&zeros), short);
+        let most = usize::MAX;
+        let error = count_within("sessions", 1, 10, most).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("sessions must be from 1 to 10, not {most}")
+        );
+        assert_eq!(
+            (count(404.0), count(1e200)),
+            ("404".to_owned(), "1.000e200".to_owned())
+        );
+    }
 }

@@ -6,9 +6,9 @@ use super::path::Path;
 use super::session::{Run, SessionLog};
 use super::spec::{AccesstestSpec, Mode, SessionType};
 use super::threads::{self, Elsewhere, Threads};
+use crate::waiting::Waiting;
 use linewise_delegate::{Domain, Owned};
 use linewise_machine::process::monotonic_ns;
-use linewise_machine::procfs;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::thread::JoinHandle;
@@ -92,7 +92,7 @@ pub(super) fn execute(
         std::thread::sleep(NAP);
     }
     before();
-    let waited_before = waited_ns();
+    let waiting = Waiting::begin();
     let begin_ns = monotonic_ns();
     run.let_begin();
     drop(gate);
@@ -102,8 +102,7 @@ pub(super) fn execute(
         std::thread::sleep(left.min(Duration::from_millis(100)));
     }
     // Looked at while the threads are there.
-    let waited = waited_ns().saturating_sub(waited_before) as f64;
-    let waited = waited / (monotonic_ns() - begin_ns).max(1) as f64 / cpus.len() as f64;
+    let waited = waiting.share(cpus.len());
     while !started.are_finished() {
         path.stop(spec.sessions);
         std::thread::sleep(NAP);
@@ -125,16 +124,6 @@ pub(super) fn execute(
         waited,
         sessions,
     })
-}
-
-/// How long the threads of this process have been ready to run without a CPU, in ns; 0 where the kernel does not tell.
-fn waited_ns() -> u64 {
-    let pid = std::process::id();
-    let threads = procfs::threads(pid).unwrap_or_default();
-    let waited = threads
-        .iter()
-        .filter_map(|&tid| procfs::thread_waited_ns(pid, tid));
-    waited.sum()
 }
 
 fn start(

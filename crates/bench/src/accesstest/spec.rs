@@ -1,7 +1,7 @@
 //! What is asked for.
 
-use super::characters::Characteristics;
-use super::error::{AccesstestError, within};
+use super::characters::{Characteristics, number};
+use super::error::{AccesstestError, count_within, within};
 use crate::placement::usable;
 use serde::Serialize;
 
@@ -141,10 +141,24 @@ impl Default for AccesstestSpec {
 const CPUS: usize = 2;
 
 impl AccesstestSpec {
+    /// The seconds of a run as they are written.
+    ///
+    /// # Errors
+    /// [`AccesstestError::Range`], or [`AccesstestError::Syntax`] for what is no number.
+    pub fn seconds_of(written: &str) -> Result<f64, AccesstestError> {
+        let seconds = number(written, written, ("number of seconds", "0.5"))?;
+        Self::check_seconds(seconds, written)?;
+        Ok(seconds)
+    }
+
+    fn check_seconds(seconds: f64, written: &str) -> Result<(), AccesstestError> {
+        within("seconds of a run", (0.001, 86_400.0), seconds, written)
+    }
+
     pub(super) fn validate(&self) -> Result<(), AccesstestError> {
-        within("sessions", 1.0, MAX_SESSIONS as f64, self.sessions as f64)?;
-        within("seconds of a run", 0.001, 86_400.0, self.seconds)?;
-        within("runs of a figure", 1.0, 10_000.0, self.repeats as f64)?;
+        count_within("sessions", 1, MAX_SESSIONS, self.sessions)?;
+        Self::check_seconds(self.seconds, &self.seconds.to_string())?;
+        count_within("runs of a figure", 1, 10_000, self.repeats)?;
         for case in &self.cases {
             case.characteristics.check()?;
             let phases = case.characteristics.phases.len();
@@ -158,14 +172,9 @@ impl AccesstestSpec {
         Ok(())
     }
 
-    /// The CPUs in use, each once.
+    /// The CPUs in use.
     pub(super) fn placement(&self) -> Result<Vec<u32>, AccesstestError> {
-        let mut cpus: Vec<u32> = Vec::new();
-        for cpu in usable(&self.cpus)? {
-            if !cpus.contains(&cpu) {
-                cpus.push(cpu);
-            }
-        }
+        let mut cpus = usable(&self.cpus)?;
         if self.cpus.is_empty() {
             cpus.truncate(CPUS);
         }

@@ -49,6 +49,7 @@ pub(super) struct AccesstestArgs {
         long,
         value_delimiter = ',',
         default_value = "0,0.1,1,10,100",
+        value_parser = update_percent,
         value_name = "PERCENT"
     )]
     updates: Vec<f64>,
@@ -89,7 +90,7 @@ pub(super) struct AccesstestArgs {
     )]
     start: Start,
     /// Seconds of a run
-    #[arg(short = 'd', long, visible_alias = "duration", default_value_t = 1.0)]
+    #[arg(short = 'd', long, visible_alias = "duration", default_value = "1", value_parser = AccesstestSpec::seconds_of)]
     seconds: f64,
     /// Runs of each figure
     #[arg(long, default_value_t = 5, value_name = "RUNS")]
@@ -168,7 +169,14 @@ fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "not a number of bytes, as 98304, 96K or 4M".to_owned())
 }
 
-fn parse_share(text: &str) -> Result<f64, String> {
+fn update_percent(text: &str) -> Result<f64, String> {
+    let percent = text.trim().parse::<f64>().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "an update ratio is from 0 to 100 percent".to_owned())
+}
+
+/// A share in percent.
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let percent = text.trim_end_matches('%').trim().parse::<f64>().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "a share from 0 to 100 percent is wanted, as 5".to_owned())
@@ -179,6 +187,14 @@ pub(super) fn run(args: &AccesstestArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is refused before hours of measuring.
     let log_to = log_to.as_deref().map(outlet).transpose()?;
     let page_to = args.html.as_deref().map(outlet).transpose()?;
+    if let (Some((log, log_outlet)), Some((page, page_outlet))) = (&log_to, &page_to) {
+        anyhow::ensure!(
+            !log_outlet.is_same(page_outlet),
+            "the sessions ({}) and the page ({}) would be written to the same file; name two",
+            log.display(),
+            page.display()
+        );
+    }
     let line = ProgressLine::on_a_terminal();
     let mut told_to_wait = false;
     let test = run_accesstest(&spec, |progress| {
@@ -301,10 +317,6 @@ fn sweep(args: &AccesstestArgs) -> anyhow::Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &size in &sizes {
         for &percent in &args.updates {
-            anyhow::ensure!(
-                (0.0..=100.0).contains(&percent),
-                "an update ratio must be from 0 to 100 percent, not {percent}"
-            );
             cases.push(Case {
                 characteristics: Characteristics::even(size / 64, args.phases, percent / 100.0)?,
                 update_percent: Some(percent),

@@ -102,7 +102,7 @@ impl Trial {
         let recording = Recording::open(&self.directory.path().join("made")).unwrap();
         let mut rows = recording.read::<HeapBlock>().unwrap();
         rows.sort_by_key(|row| (row.pid, row.address, row.allocated));
-        (run, rows)
+        (run.unwrap(), rows)
     }
 }
 
@@ -255,7 +255,7 @@ fn what_is_no_record_costs_itself_and_is_counted() {
     let (run, losses) = recorder
         .finish(&mut trial.writer, &mut trial.stacks)
         .unwrap();
-    assert_eq!(run.blocks, 1);
+    assert_eq!(run.unwrap().blocks, 1);
     assert!(
         losses
             .iter()

@@ -244,6 +244,10 @@ impl Loaded {
             };
             self.ledger
                 .found_image(ids.image, ids.parent, here.0, ring.opened());
+            if self.ledger.processes.get(&here.0) == Some(&ids.image) {
+                let opened = self.ledger.ns(ring.opened());
+                self.marks.replaced(here.0, ids.image, opened);
+            }
         }
         let (pid, tid) = self.rings[ring.index()].ids;
         let thread = self.ledger.threads.number(u64::from(tid), || tid);
@@ -312,6 +316,12 @@ impl Loaded {
     fn end_marks(&mut self, ring: Ring<'_>, marker: Marker) {
         let since = ring.lost_marks_since().map(|stamp| self.ledger.ns(stamp));
         self.marks.forget(marker, since);
+    }
+
+    fn keep_label(&mut self, key: u64, words: &[u64], bytes: usize) {
+        let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
+        self.ledger.labels.number(key, || text.into_owned());
     }
 
     /// What a record tells, if it is an event.
@@ -407,11 +417,7 @@ impl Loaded {
             }
             // Told apart before.
             Record::Mark { .. } => {}
-            Record::Label { key, words, bytes } => {
-                let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
-                self.ledger.labels.number(key, || text.into_owned());
-            }
+            Record::Label { key, words, bytes } => self.keep_label(key, words, bytes),
         }
         None
     }

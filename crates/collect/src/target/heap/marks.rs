@@ -36,6 +36,8 @@ pub(super) struct Marks {
     waiting: Vec<Raw>,
     /// Of threads that are gone.
     unended: Vec<Raw>,
+    /// Processes that went on as another program: which, as which image, and when.
+    replaced: Vec<(u32, u32, u64)>,
     kept: usize,
     /// Rows that there was no room for.
     cut: u64,
@@ -102,8 +104,29 @@ impl Marks {
         }
     }
 
+    /// Process `pid` runs the program of `image` since `time`: what threads of another were in ended by then.
+    pub(super) fn replaced(&mut self, pid: u32, image: u32, time: u64) {
+        self.replaced.push((pid, image, time));
+    }
+
+    fn end_replaced(&mut self) {
+        for (pid, image, time) in std::mem::take(&mut self.replaced) {
+            let markers = self
+                .open
+                .iter()
+                .filter(|(key, raw)| raw.pid == pid && key.0 != image);
+            let markers: Vec<Marker> = markers
+                .map(|(&(image, tid, _), _)| Marker { image, pid, tid })
+                .collect();
+            for marker in markers {
+                self.forget(marker, Some(time));
+            }
+        }
+    }
+
     /// The rows of the round before; names are known by their keys.
     pub(super) fn settle<'a>(&mut self, name: impl Fn(u64) -> Option<&'a String>) -> Vec<Mark> {
+        self.end_replaced();
         let before = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.fresh));
         before.iter().map(|raw| raw.row(&name, raw.start)).collect()
     }
@@ -115,6 +138,7 @@ impl Marks {
         name: impl Fn(u64) -> Option<&'a String>,
         ended: impl Fn(Pid, Tid, Time) -> Time,
     ) -> Vec<Mark> {
+        self.end_replaced();
         let mut open: Vec<Raw> = self.open.drain().map(|(_, raw)| raw).collect();
         open.sort_by_key(|raw| (raw.start, raw.tid));
         let left = ROWS.saturating_sub(self.kept);
@@ -228,6 +252,23 @@ mod tests {
             ]
         );
         assert_eq!(marks.losses().count(), 0);
+    }
+
+    #[test]
+    fn what_a_program_was_in_ends_where_its_process_runs_another() {
+        let mut marks = Marks::default();
+        marks.told(MARKER, MarkCode::Session, 10, (7, 1));
+        let after = Marker { image: 2, ..MARKER };
+        marks.replaced(MARKER.pid, after.image, 30);
+        marks.told(after, MarkCode::Session, 40, (8, 2));
+        let rows = finish(&mut marks);
+        assert_eq!(
+            shown(&rows),
+            [
+                (MarkKind::Session, 7, "one", 10, 30),
+                (MarkKind::Session, 8, "two", 40, 100),
+            ]
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub use crate::views::calls::{CallCell, CallNode, CallTree, Owner, SLICES, Sampl
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
 pub use crate::views::heap_sites::{AllocationSite, HeapTotals};
 pub use crate::views::hot::{HotCallee, HotFunction, HotInstruction, HotLine};
+pub use crate::views::marks::{Marked, MarkedTime};
 pub use crate::views::migrations::{CpuPair, Migrations, ThreadMigrations};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;

@@ -132,6 +132,11 @@ impl CollectArgs {
                 "--guard",
                 "the exact source sets no traps",
             ),
+            (
+                matches!(self.heap, Some(HeapArg::Marks)),
+                "--heap marks",
+                "the exact source takes no samples that marks could tell apart",
+            ),
         ]
         .into_iter()
         .find_map(|(given, option, reason)| given.then_some((option, reason)))
@@ -192,6 +197,7 @@ impl CollectArgs {
             Some(HeapArg::On) => HeapWhen::All,
             Some(HeapArg::Auto) => HeapWhen::Auto,
             _ if self.flow.is_some() => HeapWhen::Auto,
+            Some(HeapArg::Marks) => HeapWhen::Marks,
             Some(HeapArg::Off) => HeapWhen::Never,
             None => unasked,
         }
@@ -227,6 +233,8 @@ enum HeapArg {
     Auto,
     /// Every block, whatever it costs
     On,
+    /// No blocks, but what the program marks with linewise.h: sessions and phases
+    Marks,
     /// Nothing is loaded into the command, nothing probed
     Off,
 }

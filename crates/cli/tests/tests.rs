@@ -19,6 +19,7 @@ mod guarding;
 mod heap;
 mod hostile;
 mod launching;
+mod marks;
 mod measuring;
 mod objects_exact;
 mod operators;

@@ -14,7 +14,7 @@ use crate::sources::exact::FuzzedReader;
 use crate::target::follow::Stacks;
 use crate::target::heap::{self, HeapRecorder};
 
-const KINDS: [RecordKind; 8] = [
+const KINDS: [RecordKind; 9] = [
     RecordKind::Alloc,
     RecordKind::Named,
     RecordKind::Free,
@@ -23,6 +23,7 @@ const KINDS: [RecordKind; 8] = [
     RecordKind::Slice,
     RecordKind::Label,
     RecordKind::Unname,
+    RecordKind::Mark,
 ];
 
 /// The recorder of a target that does with the shared memory what it likes. The input is a row of steps, each of a
@@ -84,6 +85,7 @@ pub fn heap_rings(mut bytes: &[u8], recording: &mut Writer) -> Result<(), Error>
         }
     }
     recorder.round(recording, &mut stacks, 0, 0.0)?;
+    recorder.finish_marks(recording, &mut stacks, |_, _, since| since)?;
     recorder.finish(recording, &mut stacks)?;
     Ok(())
 }

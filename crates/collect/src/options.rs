@@ -103,6 +103,8 @@ pub enum HeapWhen {
     Loaded,
     /// Where that can be, all of them, whatever it costs.
     All,
+    /// None, but marks of sessions and phases, by the library alone.
+    Marks,
     /// Not.
     Never,
 }

@@ -41,7 +41,7 @@ pub use environment::{Environment, Hidden, Variables, hide, is_ours, preload_of,
 pub use naming::{object_begins, object_ends};
 pub use program::{Program, Unloadable};
 pub use record::{
-    AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, header, key_of_bytes,
+    AllocatorCode, MOST_FRAMES, MarkCode, Record, RecordKind, SLICE_WORDS, header, key_of_bytes,
 };
 pub use region::{Note, Region, VARIABLE};
 pub use ring::{Malformed, Ring, RingIds, RingState, Writer};

@@ -10,6 +10,7 @@
 //! slice   header stack ip sp bp prefix... words...     prefix: frames walked already; their number, and
 //!                                                      the layout, in the halves of the upper half
 //! label   header label bytes...                        their number in the header's upper half
+//! mark    header stamp id label                        what is marked in the header's upper half
 //! ```
 //!
 //! The header's bytes are: kind, length in words, allocator, nothing; then the upper half.
@@ -66,6 +67,33 @@ pub enum RecordKind {
     Label = 7,
     /// The end of a named object, which frees no memory.
     Unname = 8,
+    /// What the thread works for from here on.
+    Mark = 9,
+}
+
+/// What a thread says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MarkCode {
+    /// It works for this session from here on.
+    Session = 1,
+    /// It works for no session.
+    SessionEnd = 2,
+    /// It is in this phase from here on.
+    Phase = 3,
+    /// It is in no phase.
+    PhaseEnd = 4,
+    /// It said something that there was no room for: from here on it is not known.
+    Lost = 5,
+}
+
+impl MarkCode {
+    fn from_number(number: u32) -> Option<Self> {
+        use MarkCode::*;
+        [Session, SessionEnd, Phase, PhaseEnd, Lost]
+            .into_iter()
+            .find(|&code| code as u32 == number)
+    }
 }
 
 /// A record, taken apart.
@@ -134,6 +162,17 @@ pub enum Record<'a> {
         words: &'a [u64],
         /// Its bytes.
         bytes: usize,
+    },
+    /// What the thread works for from here on.
+    Mark {
+        /// When.
+        stamp: u64,
+        /// What is said.
+        code: MarkCode,
+        /// The number of the session.
+        id: u64,
+        /// Key of its name; 0: it has none.
+        label: u64,
     },
 }
 
@@ -206,6 +245,12 @@ impl<'a> Record<'a> {
                 words,
                 bytes: upper as usize,
             },
+            (9, &[stamp, id, label]) => Self::Mark {
+                stamp,
+                code: MarkCode::from_number(upper)?,
+                id,
+                label,
+            },
             _ => return None,
         })
     }
@@ -258,6 +303,24 @@ mod tests {
             })
         ));
         assert_eq!(Record::parse(&slice(3)), None);
+        let mark = |code| {
+            [
+                header(RecordKind::Mark, 4, AllocatorCode::Malloc, code),
+                5,
+                6,
+                7,
+            ]
+        };
+        let phase = Record::Mark {
+            stamp: 5,
+            code: MarkCode::Phase,
+            id: 6,
+            label: 7,
+        };
+        assert_eq!(Record::parse(&mark(3)), Some(phase));
+        assert_eq!(Record::parse(&mark(0)), None);
+        assert_eq!(Record::parse(&mark(6)), None);
+        assert_eq!(Record::parse(&mark(3)[..3]), None);
         let label = [header(RecordKind::Label, 3, AllocatorCode::Pool, 9), 1, 0];
         assert_eq!(Record::parse(&label), None);
     }

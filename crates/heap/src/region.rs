@@ -19,7 +19,7 @@ use crate::rules::Rule;
 /// The environment variable that tells the recorder where the memory is.
 pub const VARIABLE: &str = "LINEWISE_HEAP";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"linewhp3");
+const MAGIC: u64 = u64::from_le_bytes(*b"linewhp4");
 const HEADER_BYTES: usize = 4096;
 const RINGS_OFFSET: usize = HEADER_BYTES;
 const KNOWN: usize = 1 << 16;
@@ -60,6 +60,10 @@ pub(crate) struct Header {
     patient: AtomicU32,
     /// Nobody is to wait for room now.
     hurried: AtomicU32,
+    /// No block is told of.
+    only_marks: AtomicU32,
+    /// Marks of threads without a ring that are lost.
+    ringless_marks: AtomicU64,
     /// Whether the recorder may make system calls where no filter watches them (1), and under the filter that this
     /// memory was made under (2).
     calls: AtomicU32,
@@ -366,6 +370,29 @@ impl Region {
     /// Tells of one block for every so many allocated bytes on average; of all if 0.
     pub fn set_interval(&self, bytes: u64) {
         self.header().interval.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Marks that were lost since there was no ring; [`crate::Ring::lost_marks`] has those of each ring.
+    #[must_use]
+    pub fn ringless_marks(&self) -> u64 {
+        self.header().ringless_marks.load(Ordering::Relaxed)
+    }
+
+    /// Counts a mark of a thread that has no ring.
+    pub fn lose_mark(&self) {
+        let count = &self.header().ringless_marks;
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has marks told and no blocks.
+    pub fn tell_only_marks(&self) {
+        self.header().only_marks.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether no blocks are told of.
+    #[must_use]
+    pub fn tells_only_marks(&self) -> bool {
+        self.header().only_marks.load(Ordering::Relaxed) != 0
     }
 
     /// The mean distance that [`Region::set_interval`] asked for; a large one where the allowance is used up, or this

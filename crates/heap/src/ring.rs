@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::record::{AllocatorCode, RecordKind, header, length};
+use crate::record::{AllocatorCode, MarkCode, RecordKind, header, length};
 use crate::region::Region;
 use crate::ring_header::{RING_WORDS, RINGS, RingHeader};
 
@@ -79,6 +79,8 @@ impl Writer {
             ring.opened.store(opened, Ordering::Relaxed);
             ring.spent.store(0, Ordering::Relaxed);
             ring.lost.store(0, Ordering::Relaxed);
+            ring.lost_marks.store(0, Ordering::Relaxed);
+            ring.lost_marks_since.store(0, Ordering::Relaxed);
             ring.head.store(0, Ordering::Relaxed);
             ring.tail.store(0, Ordering::Relaxed);
             ring.state.store(OPEN, Ordering::Release);
@@ -134,6 +136,31 @@ impl Writer {
         }
         ring.head.store(head, Ordering::Release);
         true
+    }
+
+    /// Writes a mark, or counts it where `room` words of the ring are not free beside it. Once there is room again it is
+    /// told first since when nothing is known.
+    pub fn mark(self, region: &Region, room: usize, code: MarkCode, mark: [u64; 3]) {
+        const WORDS: usize = 4;
+        let ring = region.ring_header(self.index as usize);
+        let since = ring.lost_marks_since.load(Ordering::Relaxed);
+        let header = |code| (RecordKind::Mark, AllocatorCode::Malloc, code as u32);
+        let told = self.room(region) >= room + 2 * WORDS
+            && (since == 0 || self.write(region, header(MarkCode::Lost), &[&[since, 0, 0]]))
+            && self.write(region, header(code), &[&mark]);
+        if told {
+            if since != 0 {
+                ring.lost_marks_since.store(0, Ordering::Relaxed);
+            }
+            return;
+        }
+        if since == 0 {
+            let [stamp, ..] = mark;
+            ring.lost_marks_since.store(stamp, Ordering::Relaxed);
+        }
+        let lost = ring.lost_marks.load(Ordering::Relaxed);
+        ring.lost_marks
+            .store(lost.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Adds to the ticks that the thread spent here, and takes them from the allowance.
@@ -264,6 +291,19 @@ impl Ring<'_> {
         self.header().lost.load(Ordering::Relaxed)
     }
 
+    /// Marks that its writer had no room for.
+    #[must_use]
+    pub fn lost_marks(&self) -> u64 {
+        self.header().lost_marks.load(Ordering::Relaxed)
+    }
+
+    /// The stamp of the first mark that was lost since one was written.
+    #[must_use]
+    pub fn lost_marks_since(&self) -> Option<u64> {
+        let since = self.header().lost_marks_since.load(Ordering::Relaxed);
+        (since != 0).then_some(since)
+    }
+
     /// Hands out the words of each whole record that was written until now, wipes what they showed of the stack, and
     /// frees their room. The number of records; what makes no sense ends the ring's contents, and is the error.
     ///
@@ -382,6 +422,32 @@ mod tests {
         }
         assert_eq!(reader.drain(|_| ()), Err(Malformed));
         assert_eq!(reader.drain(|_| ()), Ok(0));
+    }
+
+    #[test]
+    fn marks_without_room_are_counted_and_what_is_not_known_is_told_first() {
+        let region = Region::create().unwrap();
+        let writer = ring(&region);
+        let mark = |stamp| writer.mark(&region, 1000, MarkCode::Session, [stamp, 7, 0]);
+        let count = RING_WORDS as u64;
+        (1..=count).for_each(mark);
+        let reader = region.rings().last().unwrap();
+        assert!(writer.room(&region) >= 1000);
+        let mut told = 0;
+        reader.drain(|_| told += 1).unwrap();
+        assert_eq!(told + reader.lost_marks(), count);
+        assert_eq!(reader.lost_marks_since(), Some(told + 1));
+        assert_eq!(reader.lost(), 0);
+        mark(count + 1);
+        let mut codes = Vec::new();
+        let mut keep = |words: &[u64]| match Record::parse(words) {
+            Some(Record::Mark { code, stamp, .. }) => codes.push((code, stamp)),
+            other => panic!("{other:?}"),
+        };
+        reader.drain(&mut keep).unwrap();
+        let expected = [(MarkCode::Lost, told + 1), (MarkCode::Session, count + 1)];
+        assert_eq!(codes, expected);
+        assert_eq!(reader.lost_marks_since(), None);
     }
 
     #[test]

@@ -17,7 +17,10 @@ pub(crate) struct RingHeader {
     pub(crate) spent: AtomicU64,
     /// Records that there was no room for.
     pub(crate) lost: AtomicU64,
-    _writer: [u64; 13],
+    /// Marks that there was no room for, and the stamp of the first since one was written; 0: none.
+    pub(crate) lost_marks: AtomicU64,
+    pub(crate) lost_marks_since: AtomicU64,
+    _writer: [u64; 11],
     pub(crate) tail: AtomicU64,
     _reader: [u64; 15],
     pub(crate) state: AtomicU32,

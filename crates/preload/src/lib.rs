@@ -33,6 +33,7 @@ mod gates;
 mod hooks;
 mod lookup;
 mod mappings;
+mod marks;
 mod naming;
 mod operators;
 mod readable;

@@ -28,7 +28,7 @@ static PID: AtomicU32 = AtomicU32::new(0);
 static LAYOUT: AtomicU32 = AtomicU32::new(0);
 
 /// Ticks that telling of a block takes at most, some ten microseconds.
-const LONGEST: u64 = 1 << 15;
+pub(crate) const LONGEST: u64 = 1 << 15;
 
 /// Naps of 100 µs that a thread waits for room at most: the collector may be writing a part of the recording.
 const NAPS: u32 = 20_000;
@@ -288,43 +288,50 @@ fn nap() {
 
 /// Runs `tell` with this thread's ring, unless the thread is in here already.
 fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
+    let began = stamp();
+    let told = with_ring(|region, thread, writer| {
+        // Where nobody reads nothing is looked at.
+        if !room(region, thread, writer, LEAST) || !tell(region, thread, writer) {
+            writer.lose(region);
+        }
+        let ticks = stamp().wrapping_sub(began);
+        // A thread that was put off its CPU meanwhile did not spend that time here.
+        let longest = if thread.waited { u64::MAX } else { LONGEST };
+        thread.waited = false;
+        writer.spend(region, ticks.min(longest));
+    });
+    if !told {
+        region().lose(control_block() >> 12);
+    }
+}
+
+/// Runs `act` with this thread's ring; false if it has none, or is in here already. Where nothing is recorded any more
+/// nothing is to be done.
+pub(crate) fn with_ring(act: impl FnOnce(&Region, &mut Thread, Writer)) -> bool {
     let region = region();
     if region.detached() {
         TOLD.store(null_mut(), Ordering::Release);
-        return;
+        return true;
     }
-    let began = stamp();
     let thread = this();
     // SAFETY: null, or this thread's own state. A signal handler that comes now sees `busy` and leaves the rest alone.
     unsafe {
         if thread.is_null() || (*thread).busy != 0 {
-            region.lose(control_block() >> 12);
-            return;
+            return false;
         }
         (*thread).busy = 1;
     }
     compiler_fence(Ordering::SeqCst);
-    {
+    let has_ring = {
         // SAFETY: nobody else uses it while `busy` is set.
         let thread = unsafe { &mut *thread };
-        match ring(region, thread) {
-            Some(writer) => {
-                // Where nobody reads nothing is looked at.
-                if !room(region, thread, writer, LEAST) || !tell(region, thread, writer) {
-                    writer.lose(region);
-                }
-                let ticks = stamp().wrapping_sub(began);
-                // A thread that was put off its CPU meanwhile did not spend that time here.
-                let longest = if thread.waited { u64::MAX } else { LONGEST };
-                thread.waited = false;
-                writer.spend(region, ticks.min(longest));
-            }
-            None => region.lose(control_block() >> 12),
-        }
-    }
+        let writer = ring(region, thread);
+        writer.map(|writer| act(region, thread, writer)).is_some()
+    };
     compiler_fence(Ordering::SeqCst);
     // SAFETY: as above.
     unsafe { (*thread).busy = 0 };
+    has_ring
 }
 
 /// A block was allocated by the caller of the hook whose frame this is.
@@ -376,6 +383,14 @@ pub(crate) unsafe fn tell_allocated(
     frame: Frame,
     label: Option<&[u8]>,
 ) {
+    if region().tells_only_marks() {
+        let thread = this();
+        if !thread.is_null() {
+            // SAFETY: this thread's own state. No block is asked about again.
+            unsafe { (*thread).countdown = i64::MAX };
+        }
+        return;
+    }
     let when = stamp_after();
     within(|region, thread, writer| {
         let interval = if thread.countdown <= 0 {
@@ -475,10 +490,13 @@ unsafe fn tell_stack(
 
 /// Tells what the key of a label stands for, if it is not known.
 fn tell_label(region: &Region, thread: &mut Thread, writer: Writer, label: &[u8]) -> bool {
+    region.is_known(key_of_bytes(label))
+        || room(region, thread, writer, 2 + LABEL_WORDS) && write_label(region, writer, label)
+}
+
+/// Writes what the key of a label stands for, if there is room for it.
+pub(crate) fn write_label(region: &Region, writer: Writer, label: &[u8]) -> bool {
     let key = key_of_bytes(label);
-    if region.is_known(key) {
-        return true;
-    }
     let mut words = [0_u64; LABEL_WORDS];
     for (word, bytes) in words.iter_mut().zip(label.chunks(8)) {
         let mut padded = [0; 8];
@@ -486,8 +504,8 @@ fn tell_label(region: &Region, thread: &mut Thread, writer: Writer, label: &[u8]
         *word = u64::from_le_bytes(padded);
     }
     let header = (RecordKind::Label, AllocatorCode::Pool, label.len() as u32);
-    let told = room(region, thread, writer, 2 + LABEL_WORDS)
-        && writer.write(region, header, &[&[key], &words[..label.len().div_ceil(8)]]);
+    let words = words.get(..label.len().div_ceil(8)).unwrap_or(&words);
+    let told = writer.write(region, header, &[&[key], words]);
     if told {
         region.set_known(key);
     }
@@ -596,6 +614,9 @@ pub(crate) fn unmapping(start: *mut c_void, length: usize) {
     }
     if told().is_none() {
         tell_traced(TracedKind::Unmap, start as u64, length);
+        return;
+    }
+    if region().tells_only_marks() {
         return;
     }
     let when = stamp();

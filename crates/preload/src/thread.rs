@@ -43,6 +43,8 @@ pub(crate) struct Thread {
     pub(crate) serial: u32,
     /// Its number when the ring was claimed.
     pub(crate) tid: u32,
+    /// Marks that it told.
+    pub(crate) marks: u32,
     /// It waited for room in its ring.
     pub(crate) waited: bool,
     /// It makes a system call that a filter could forbid.
@@ -69,6 +71,7 @@ static TABLE: Table = Table(
             layout: 0,
             serial: 0,
             tid: 0,
+            marks: 0,
             waited: false,
             calling: AtomicU32::new(0),
         })

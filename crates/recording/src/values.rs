@@ -479,3 +479,13 @@ words!(
         OutsideType = "outside-type",
     }
 );
+
+words!(
+    /// What a thread marked.
+    MarkKind {
+        /// Whom it works for: a connection, a request, a user.
+        Session = "session",
+        /// What it does there: a step of the work.
+        Phase = "phase",
+    }
+);

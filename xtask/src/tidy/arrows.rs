@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-tracer", &["linewise-cache", "linewise-heap"]),
     ("linewise-preload", &["linewise-heap"]),
     ("linewise-preload-cxx", &[]),
+    ("linewise-mark", &[]),
     ("linewise-fibres", &["linewise-topology"]),
     (
         "linewise-delegate",

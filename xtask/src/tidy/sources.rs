@@ -17,6 +17,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/tracer/",
     "crates/heap/",
     "crates/preload/",
+    "crates/mark/",
     "crates/delegate/",
     "crates/delegate-c/",
     "crates/edge/",

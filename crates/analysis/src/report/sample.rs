@@ -7,9 +7,10 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 
 use super::model::{
     AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
-    HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow,
-    Poll, Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
-    ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
+    HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Marked, MarkedTime, Matrix,
+    Migrations, ObjectRow, Poll, Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA,
+    SampledReuse, Samples, Sharing, ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote,
+    Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -285,9 +286,19 @@ fn hostile_views(endless: &str) -> Views {
         share: 0.3,
         threads: 2,
     });
+    let phases = [HOSTILE, endless].map(|name| MarkedTime {
+        name: name.to_owned(),
+        times: 7,
+        share: 0.3,
+        ..MarkedTime::default()
+    });
     Views {
         hot: Some(functions.into()),
         polls: Some(polls.into()),
+        marks: Some(Marked {
+            phases: phases.into(),
+            ..Marked::default()
+        }),
         heap: Some(HeapTotals {
             exact: true,
             blocks: 2e6,

@@ -16,6 +16,7 @@ pub mod heap_sites;
 pub mod hot;
 mod kind;
 mod lines_seen;
+pub mod marks;
 pub mod migrations;
 pub mod miss_ratio;
 pub mod misses;
@@ -84,6 +85,8 @@ views! {
         pub hot: Option<Vec<hot::HotFunction>>,
         /// Where threads poll, by thread time; not there where no sampled loop does nothing else.
         pub polls: Option<Vec<polls::Poll>>,
+        /// Where the time goes by phase and session, as the program marked them; not there where it did not.
+        pub marks: Option<marks::Marked>,
         /// What was allocated on the heap, and by whom; not there without the heap recorder, nor of an exact run.
         pub heap: Option<heap_sites::HeapTotals>,
         /// How often threads came to another CPU; not there where none did, nor of an exact run.

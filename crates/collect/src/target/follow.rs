@@ -386,6 +386,13 @@ impl Threads {
         }
     }
 
+    /// When a thread ended that was there at `since`; `now` if that was not seen.
+    pub(crate) fn end_of(&self, tid: Tid, since: Time, now: Time) -> Time {
+        let state = self.threads.get(&tid);
+        let ended = state.filter(|it| it.ended && it.row.end >= since);
+        ended.map_or(now, |state| state.row.end)
+    }
+
     /// The threads that ended without a sample.
     pub(crate) fn unsampled(&self) -> Unsampled {
         Unsampled {

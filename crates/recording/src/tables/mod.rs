@@ -225,6 +225,7 @@ macro_rules! all_tables {
             cache_contents: CacheContent,
             heap_sites: HeapSite,
             polls: Polling,
+            marks: Mark,
         }
     };
 }

@@ -633,8 +633,33 @@ pub(crate) fn tables() -> Tables {
             ip: Address(0x40_1158),
             load_ip: Address(0x40_1150),
         }],
+        marks: marks(),
         damage: Vec::new(),
     }
+}
+
+/// The first thread's two phases, of which the second begins in the middle, and a session; the second is in a phase to the end.
+fn marks() -> Vec<Mark> {
+    let phase = |tid, name: &str, start, end| Mark {
+        pid: Pid(100),
+        tid: Tid(tid),
+        kind: MarkKind::Phase,
+        id: 0,
+        name: name.to_owned(),
+        start: Time(start),
+        end: Time(end),
+    };
+    let session = Mark {
+        kind: MarkKind::Session,
+        id: 7,
+        ..phase(101, "connection", 41_000_000, 51_000_000)
+    };
+    vec![
+        phase(101, "parse", 1_000_000, 101_000_000),
+        session,
+        phase(101, "reply", 101_000_000, 201_000_000),
+        phase(102, "reply", 21_000_000, 2_001_000_000),
+    ]
 }
 
 fn typed_accesses() -> Vec<TypedAccess> {
@@ -717,5 +742,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.block_uses.iter().cloned())?;
     writer.push(tables.cache_contents.iter().cloned())?;
     writer.push(tables.heap_sites.iter().cloned())?;
-    writer.push(tables.polls.iter().cloned())
+    writer.push(tables.polls.iter().cloned())?;
+    writer.push(tables.marks.iter().cloned())
 }

@@ -90,6 +90,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.cache_contents.len(),
         rows.heap_sites.len(),
         rows.polls.len(),
+        rows.marks.len(),
         recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(

@@ -130,6 +130,16 @@ from 'threads.parquet' t, 'run.parquet' r
 group by t.pid, t.tid order by cpus desc, tid",
         expected: threads,
     },
+    Question {
+        title: "Which session and phase of which thread did the samples fall into?",
+        note: "The program marks them with `linewise.h`. `left join` instead would add the time without a mark.",
+        sql: "\
+select m.kind, m.id, m.name, s.tid, count(*) as samples, sum(s.weight) / 1e6 as ms
+from 'samples.parquet' s
+join 'marks.parquet' m on m.pid = s.pid and m.tid = s.tid and s.time >= m.start and s.time < m.stop
+group by all order by ms desc, m.kind, m.id, m.name, s.tid limit 20",
+        expected: marks,
+    },
 ];
 
 fn text(value: impl ToString) -> Option<String> {
@@ -303,6 +313,35 @@ fn reasons(tables: &Tables) -> Rows {
     let rows = descending(found).into_iter();
     rows.map(|((class, reason), count)| vec![text(class), reason.map(str::to_owned), text(count)])
         .collect()
+}
+
+/// Each mark has its own name among those of its thread.
+fn marks(tables: &Tables) -> Rows {
+    let mut found: BTreeMap<_, (f64, f64)> = BTreeMap::new();
+    for sample in &tables.samples {
+        let is_in = |it: &&linewise_recording::Mark| {
+            it.tid == sample.tid && (it.start..it.end).contains(&sample.time)
+        };
+        for mark in tables.marks.iter().filter(is_in) {
+            let key = (mark.kind.word(), mark.id, mark.name.clone(), mark.tid.0);
+            let (samples, ms) = found.entry(key).or_default();
+            *samples += 1.0;
+            *ms += sample.weight as f64 / 1e6;
+        }
+    }
+    let mut rows: Vec<_> = found.into_iter().collect();
+    rows.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
+    let row = |((kind, id, name, tid), (samples, ms)): ((&str, u64, String, u32), (f64, f64))| {
+        vec![
+            text(kind),
+            text(id),
+            text(name),
+            text(tid),
+            text(samples),
+            number(ms),
+        ]
+    };
+    rows.into_iter().map(row).collect()
 }
 
 fn threads(tables: &Tables) -> Rows {

@@ -72,6 +72,11 @@ const JOINS: &[(&str, &str, &str)] = &[
     ),
     ("samples.ip", "polls.ip", "With `pid`."),
     (
+        "samples.tid",
+        "marks.tid",
+        "With `pid`: `time >= start and time < stop`; of each `kind` one row at most.",
+    ),
+    (
         "samples.ip",
         "maps.start",
         "With `pid`: `ip >= start and ip < stop`; of several rows the latest that is not later than the sample.",

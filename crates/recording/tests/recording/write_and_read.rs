@@ -240,6 +240,7 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
         "path_traces",
         "heap_sites",
         "polls",
+        "marks",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

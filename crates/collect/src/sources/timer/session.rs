@@ -230,14 +230,18 @@ fn give_heap<K: Kernel>(
             }
         }
         Err(reason) => {
-            let mut reason = format!("heap blocks are not recorded: {reason}");
+            let (what, loss) = match options.heap {
+                HeapWhen::Marks => ("sessions and phases", "marks-not-recorded"),
+                _ => ("heap blocks", "heap-not-recorded"),
+            };
+            let mut reason = format!("{what} are not recorded: {reason}");
             if options.flow.is_some() {
                 reason.push_str("; so objects are not followed either");
             }
             if options.heap != HeapWhen::Loaded {
                 tell(Event::Warning(&reason));
             }
-            collector.lose("heap-not-recorded", 1, reason)?;
+            collector.lose(loss, 1, reason)?;
         }
     }
     Ok(())

@@ -115,6 +115,11 @@ impl<T> Numbers<T> {
         number
     }
 
+    /// The value of a key.
+    pub(super) fn named(&self, key: u64) -> Option<&T> {
+        self.get(*self.numbers.get(&key)?)
+    }
+
     pub(super) fn get(&self, number: u16) -> Option<&T> {
         self.all.get(usize::from(number))
     }
@@ -180,7 +185,7 @@ impl Ledger {
     }
 
     /// The time of an event's stamp, ns.
-    fn ns(&self, stamp: u64) -> u64 {
+    pub(super) fn ns(&self, stamp: u64) -> u64 {
         self.clock.as_ref().map_or(stamp, |clock| clock.ns(stamp))
     }
 

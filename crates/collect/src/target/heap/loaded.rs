@@ -8,10 +8,11 @@ use std::rc::Rc;
 
 use linewise_heap::{Note, Record, Region, Ring, RingState, stamp};
 use linewise_machine::process;
-use linewise_recording::{HeapRun, StackId, Writer};
+use linewise_recording::{HeapRun, Pid, StackId, Tid, Time, Writer};
 
 use super::cost::{HeapCost, HeapLoss};
 use super::ledger::{Event, LINGER, Ledger, What};
+use super::marks::{Marker, Marks};
 use super::numbered::Numbered;
 use super::rate::{LOADED_PART, Rate};
 use super::unwind::Unwinder;
@@ -71,6 +72,7 @@ struct Seen {
     ids: (u32, u32),
     spent: u64,
     lost: u64,
+    lost_marks: u64,
 }
 
 /// The collector's side of it.
@@ -79,6 +81,7 @@ pub(crate) struct Loaded {
     region: Rc<Region>,
     unwinder: Unwinder,
     rate: Rate,
+    marks: Marks,
     rings: Vec<Seen>,
     family: Numbered,
     stacks: HashMap<u64, StackId>,
@@ -107,6 +110,7 @@ impl Loaded {
             region: Rc::new(region),
             unwinder: Unwinder::of_recorded(number),
             rate: Rate::new(overhead, LOADED_PART),
+            marks: Marks::default(),
             rings: Vec::new(),
             stacks: HashMap::new(),
             slices: HashMap::new(),
@@ -121,6 +125,11 @@ impl Loaded {
         recorder.region.set_patient(recorder.tells_all);
         recorder.allow();
         recorder
+    }
+
+    /// Has marks told and no blocks.
+    pub(super) fn tell_only_marks(&self) {
+        self.region.tell_only_marks();
     }
 
     /// Whether rounds should follow each other closely.
@@ -174,6 +183,7 @@ impl Loaded {
         self.ledger.apply(until);
         self.ledger.look_up_touches();
         self.ledger.settle(writer, LINGER)?;
+        writer.push(self.marks.settle(|key| self.ledger.labels.named(key)))?;
         let now = process::monotonic_ns();
         if now.saturating_sub(self.slow_ns) >= SLOW_NS {
             self.slow_ns = now;
@@ -234,12 +244,34 @@ impl Loaded {
             };
             self.ledger
                 .found_image(ids.image, ids.parent, here.0, ring.opened());
+            if self.ledger.processes.get(&here.0) == Some(&ids.image) {
+                let opened = self.ledger.ns(ring.opened());
+                self.marks.replaced(here.0, ids.image, opened);
+            }
         }
         let (pid, tid) = self.rings[ring.index()].ids;
         let thread = self.ledger.threads.number(u64::from(tid), || tid);
         let layout = ring.layout();
+        let marker = Marker {
+            image: ids.image,
+            pid,
+            tid,
+        };
         let mut refused = 0;
         let drained = ring.drain(|words| match Record::parse(words) {
+            Some(Record::Mark {
+                stamp,
+                code,
+                id,
+                label,
+            }) => {
+                if stamp > linewise_heap::stamp_after() {
+                    refused += 1;
+                    return;
+                }
+                let time = self.ledger.ns(stamp);
+                self.marks.told(marker, code, time, (id, label));
+            }
             Some(record) => {
                 let what = self.understand(region, (pid, layout), record, stacks);
                 let Some((stamp, what)) = what else { return };
@@ -267,13 +299,29 @@ impl Loaded {
         let lost = ring.lost();
         self.lost = self.lost.saturating_add(lost.saturating_sub(seen.lost));
         seen.lost = lost;
+        let lost_marks = ring.lost_marks();
+        self.marks.lost += lost_marks.saturating_sub(seen.lost_marks);
+        seen.lost_marks = lost_marks;
         // Its state was read first: a writer that had closed it writes no more.
         if state == RingState::Closed {
-            *seen = Seen::default();
+            self.end_marks(ring, marker);
+            self.rings[ring.index()] = Seen::default();
             ring.recycle();
         }
         // The target may write over the count.
         if more < 1 << 40 { more } else { 0 }
+    }
+
+    /// A thread tells no more marks.
+    fn end_marks(&mut self, ring: Ring<'_>, marker: Marker) {
+        let since = ring.lost_marks_since().map(|stamp| self.ledger.ns(stamp));
+        self.marks.forget(marker, since);
+    }
+
+    fn keep_label(&mut self, key: u64, words: &[u64], bytes: usize) {
+        let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
+        self.ledger.labels.number(key, || text.into_owned());
     }
 
     /// What a record tells, if it is an event.
@@ -367,13 +415,35 @@ impl Loaded {
                 }
                 self.slices.insert(key, stacks.id(&frames));
             }
-            Record::Label { key, words, bytes } => {
-                let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
-                self.ledger.labels.number(key, || text.into_owned());
-            }
+            // Told apart before.
+            Record::Mark { .. } => {}
+            Record::Label { key, words, bytes } => self.keep_label(key, words, bytes),
         }
         None
+    }
+
+    /// The end of the marks: what is left of them, each until `ended` says that its thread was there. Call it before
+    /// [`Loaded::finish`].
+    pub(super) fn finish_marks(
+        &mut self,
+        writer: &mut Writer,
+        stacks: &mut Stacks,
+        ended: impl Fn(Pid, Tid, Time) -> Time,
+    ) -> Result<(), Error> {
+        self.region.detach();
+        let spent = self.drain(stacks);
+        self.ledger.run.spent_ns += spent as u64;
+        let region = Rc::clone(&self.region);
+        for ring in region.rings() {
+            let seen = self.rings.get(ring.index()).copied().unwrap_or_default();
+            if ring.state() == RingState::Open && seen.image != 0 {
+                let (image, (pid, tid)) = (seen.image, seen.ids);
+                self.end_marks(ring, Marker { image, pid, tid });
+            }
+        }
+        self.marks.lost += self.region.ringless_marks();
+        let rows = (self.marks).finish(|key| self.ledger.labels.named(key), ended);
+        Ok(writer.push(rows)?)
     }
 
     /// Gives back what belongs to processes and threads that are gone.
@@ -398,7 +468,7 @@ impl Loaded {
         self.ledger.bury(writer, lives)
     }
 
-    /// The end: the last records, and rows of all that is still allocated. What the recorder did, with
+    /// The end: the last records, and rows of all that is still allocated. What the recorder did, if it told of blocks, with
     /// what was lost: name, number, sentence.
     ///
     /// # Errors
@@ -407,13 +477,21 @@ impl Loaded {
         mut self,
         writer: &mut Writer,
         stacks: &mut Stacks,
-    ) -> Result<(HeapRun, Vec<HeapLoss>), Error> {
+    ) -> Result<(Option<HeapRun>, Vec<HeapLoss>), Error> {
         self.region.detach();
         let spent = self.drain(stacks);
         self.ledger.run.spent_ns += spent as u64;
         self.ledger.close(writer)?;
+        let losses = self.losses();
+        let tells_blocks = !self.region.tells_only_marks();
+        Ok((tells_blocks.then_some(self.ledger.run), losses))
+    }
+
+    /// What was lost: name, number, sentence.
+    fn losses(&self) -> Vec<HeapLoss> {
         let mut losses = Vec::new();
         losses.extend(self.ledger.losses());
+        losses.extend(self.marks.losses());
         let lost = self.lost.saturating_add(self.region.ringless());
         if lost > 0 {
             losses.push((
@@ -451,14 +529,15 @@ impl Loaded {
             ));
         }
         // Said with what to do about it below, if it is that of the program itself.
-        if self.region.noted(Note::OwnMalloc) > 0 && self.unseen.is_none() {
+        let tells_blocks = !self.region.tells_only_marks();
+        if tells_blocks && self.region.noted(Note::OwnMalloc) > 0 && self.unseen.is_none() {
             losses.push((
                 "own-malloc",
                 u64::from(self.region.noted(Note::OwnMalloc)),
                 "programs with a malloc of their own, whose blocks are not recorded; name its objects with `linewise.h`".to_owned(),
             ));
         }
-        if let Some(why) = self.unseen {
+        if let Some(why) = self.unseen.as_ref().filter(|_| tells_blocks) {
             losses.push((
                 "own-allocator",
                 1,
@@ -472,6 +551,6 @@ impl Loaded {
                 "the heap recorder was not loaded into any process".to_owned(),
             ));
         }
-        Ok((self.ledger.run, losses))
+        losses
     }
 }

@@ -14,6 +14,7 @@ mod cost;
 mod launch;
 mod ledger;
 mod loaded;
+mod marks;
 mod numbered;
 mod observer;
 mod operators;

@@ -1,7 +1,7 @@
 //! Who tells of blocks: the recorder that was loaded into the target, or probes on its allocator.
 
 use linewise_heap::Region;
-use linewise_recording::{Address, HeapRun, Pid, Time, Writer};
+use linewise_recording::{Address, HeapRun, Pid, Tid, Time, Writer};
 
 use super::cost::{HeapCost, HeapLoss};
 use super::ledger::Ledger;
@@ -32,6 +32,31 @@ impl<K: Kernel> HeapRecorder<K> {
             loaded.unseen = why;
         }
         self
+    }
+
+    /// Has marks told and no blocks.
+    pub(crate) fn only_marks(self) -> Self {
+        if let Self::Loaded(loaded) = &self {
+            loaded.tell_only_marks();
+        }
+        self
+    }
+
+    /// Ends the recording of marks; those without an end stop when `ended` says that their thread did. Call it before
+    /// [`HeapRecorder::finish`].
+    ///
+    /// # Errors
+    /// The recording cannot be written.
+    pub(crate) fn finish_marks(
+        &mut self,
+        writer: &mut Writer,
+        stacks: &mut Stacks,
+        ended: impl Fn(Pid, Tid, Time) -> Time,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Loaded(loaded) => loaded.finish_marks(writer, stacks, ended),
+            Self::Probed(_) => Ok(()),
+        }
     }
 
     fn ledger(&mut self) -> &mut Ledger {
@@ -140,7 +165,7 @@ impl<K: Kernel> HeapRecorder<K> {
         }
     }
 
-    /// The end: what was told last, and rows of all that is still allocated. What was recorded, with
+    /// The end: what was told last, and rows of all that is still allocated. What was recorded, if blocks were, with
     /// what was lost: name, number, sentence.
     ///
     /// # Errors
@@ -149,10 +174,13 @@ impl<K: Kernel> HeapRecorder<K> {
         self,
         writer: &mut Writer,
         stacks: &mut Stacks,
-    ) -> Result<(HeapRun, Vec<HeapLoss>), Error> {
+    ) -> Result<(Option<HeapRun>, Vec<HeapLoss>), Error> {
         match self {
             Self::Loaded(loaded) => loaded.finish(writer, stacks),
-            Self::Probed(probed) => probed.finish(writer, stacks),
+            Self::Probed(probed) => {
+                let (run, losses) = probed.finish(writer, stacks)?;
+                Ok((Some(run), losses))
+            }
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::ffi::CString;
 
-use linewise_heap::{AllocatorCode, RecordKind, Region, RingIds, Writer as RingWriter, stamp};
+use linewise_heap::{
+    AllocatorCode, MarkCode, RecordKind, Region, RingIds, Writer as RingWriter, stamp,
+};
 use linewise_recording::{
-    Address, CreateMode, HeapBlock, HeapRun, Overhead, Pid, Recording, RunInfo, StackId, Tid, Time,
-    Writer,
+    Address, CreateMode, HeapBlock, HeapRun, Mark, MarkKind, Overhead, Pid, Recording, RunInfo,
+    StackId, Tid, Time, Writer,
 };
 
 use super::ledger::{Event, LINGER, Ledger, MOST_LIVE, What};
@@ -102,11 +104,23 @@ impl Trial {
         let recording = Recording::open(&self.directory.path().join("made")).unwrap();
         let mut rows = recording.read::<HeapBlock>().unwrap();
         rows.sort_by_key(|row| (row.pid, row.address, row.allocated));
-        (run, rows)
+        (run.unwrap(), rows)
     }
 }
 
 impl Thread<'_> {
+    fn mark(&self, code: MarkCode, mark: [u64; 3]) {
+        self.1.mark(self.0, 0, code, mark);
+    }
+
+    fn label(&self, name: &[u8; 8]) -> u64 {
+        let key = linewise_heap::key_of_bytes(name);
+        let head = (RecordKind::Label, AllocatorCode::Pool, 8);
+        let word = u64::from_le_bytes(*name);
+        assert!(self.1.write(self.0, head, &[&[key], &[word]]));
+        key
+    }
+
     fn allocate(&self, stamp: u64, address: u64, size: u64, stack: u64) {
         let head = (RecordKind::Alloc, AllocatorCode::Malloc, 0);
         assert!(
@@ -255,7 +269,7 @@ fn what_is_no_record_costs_itself_and_is_counted() {
     let (run, losses) = recorder
         .finish(&mut trial.writer, &mut trial.stacks)
         .unwrap();
-    assert_eq!(run.blocks, 1);
+    assert_eq!(run.unwrap().blocks, 1);
     assert!(
         losses
             .iter()
@@ -402,4 +416,35 @@ fn of_a_program_that_frees_what_it_allocated_little_is_held() {
     });
     assert!(most <= 200_000, "{most}");
     assert_eq!(ledger.losses().next(), None);
+}
+
+#[test]
+fn a_mark_has_the_name_that_another_thread_told_and_stops_where_its_thread_did() {
+    let mut trial = Trial::new();
+    let first = trial.thread(u32::MAX, 11, 1, 1);
+    let second = trial.thread(u32::MAX, 12, 1, 1);
+    let key = second.label(b"replying");
+    first.mark(MarkCode::Phase, [stamp(), 0, key]);
+    first.mark(MarkCode::PhaseEnd, [stamp(), 0, 0]);
+    first.mark(MarkCode::Session, [stamp(), 7, 0]);
+    // Nothing is told before it happens.
+    first.mark(MarkCode::Session, [u64::MAX, 8, 0]);
+    (0..3).for_each(|_| trial.round());
+    let ended = |_, _, since: Time| Time(since.0 + 5);
+    let (writer, stacks) = (&mut trial.writer, &mut trial.stacks);
+    trial.recorder.finish_marks(writer, stacks, ended).unwrap();
+    writer.flush().unwrap();
+    let recording = Recording::open(&trial.directory.path().join("made")).unwrap();
+    let rows = recording.read::<Mark>().unwrap();
+    let [phase, session] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert_eq!(
+        (phase.kind, phase.name.as_str()),
+        (MarkKind::Phase, "replying")
+    );
+    assert_eq!((session.kind, session.id), (MarkKind::Session, 7));
+    assert_eq!((phase.tid, session.tid), (Tid(11), Tid(11)));
+    assert!(phase.start <= phase.end && phase.end <= session.start);
+    assert_eq!(session.end.0, session.start.0 + 5);
 }

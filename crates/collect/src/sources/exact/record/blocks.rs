@@ -206,6 +206,8 @@ impl HeapReader for Teller {
                 self.keep_label(key, words, bytes);
                 None
             }
+            // Nobody tells the tracer of marks.
+            Record::Mark { .. } => None,
         }
     }
 

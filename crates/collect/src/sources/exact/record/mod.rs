@@ -251,7 +251,7 @@ impl Consumer for Nobody {
 
 /// What the heap recorder needs, if it is wanted; why it cannot be loaded is a loss.
 fn heap(run: Run<'_>, losses: &mut Vec<Loss>) -> Option<(linewise_heap::Region, HeapLoading)> {
-    if run.common.heap == HeapWhen::Never {
+    if matches!(run.common.heap, HeapWhen::Never | HeapWhen::Marks) {
         return None;
     }
     let loaded = crate::target::heap::load(run.command).and_then(|loading| {

@@ -50,7 +50,7 @@ impl<K: Kernel> Collector<K> {
         let stays = self.threads.cut(now);
         self.writer.push(stays)?;
         self.finish_flow()?;
-        self.finish_heap()?;
+        self.finish_heap(now)?;
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
         self.writer.replace(&self.threads.rows(now, share))?;

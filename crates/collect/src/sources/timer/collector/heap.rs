@@ -36,13 +36,15 @@ impl<K: Kernel> Collector<K> {
         self.read_flow()
     }
 
-    /// Ends the recording of heap blocks.
-    pub(super) fn finish_heap(&mut self) -> Result<(), Error> {
-        let Some(heap) = self.heap.take() else {
+    /// Ends the recording of heap blocks, and of marks at `now`.
+    pub(super) fn finish_heap(&mut self, now: Time) -> Result<(), Error> {
+        let Some(mut heap) = self.heap.take() else {
             return Ok(());
         };
+        let ended = |_, tid, since| self.threads.end_of(tid, since, now);
+        heap.finish_marks(&mut self.writer, &mut self.stacks, ended)?;
         let (run, losses) = heap.finish(&mut self.writer, &mut self.stacks)?;
-        self.info.heap = Some(run);
+        self.info.heap = run;
         for (what, count, detail) in losses {
             self.lose(what, count, detail)?;
         }

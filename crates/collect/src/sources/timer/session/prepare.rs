@@ -214,9 +214,14 @@ pub(super) fn heap_source(
 ) -> Option<Result<Source, String>> {
     match (&options.target, options.heap) {
         (_, HeapWhen::Never) | (Target::Attach(_), HeapWhen::Loaded) => None,
+        (Target::Attach(_), HeapWhen::Marks) => Some(Err(
+            "no library can be loaded into a running process, and without it no marks are told"
+                .to_owned(),
+        )),
         (Target::Attach(pids), _) => pids.first().map(|&pid| heap::attaching(kernel, pid)),
         (Target::Launch(command), when) => {
-            Some(heap::loading(kernel, command, when != HeapWhen::Loaded))
+            let may_probe = !matches!(when, HeapWhen::Loaded | HeapWhen::Marks);
+            Some(heap::loading(kernel, command, may_probe))
         }
     }
 }
@@ -231,7 +236,11 @@ pub(super) fn heap_recorder<K: Kernel>(
 ) -> Result<HeapRecorder<K>, String> {
     match source {
         Source::Load(loading) => {
-            Ok(HeapRecorder::loaded(loading.region, overhead).unseen(loading.unseen))
+            let recorder = HeapRecorder::loaded(loading.region, overhead).unseen(loading.unseen);
+            Ok(match options.heap {
+                HeapWhen::Marks => recorder.only_marks(),
+                _ => recorder,
+            })
         }
         Source::Probe { allocators, reason } => {
             let attached = matches!(options.target, Target::Attach(_));

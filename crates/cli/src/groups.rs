@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Command};
@@ -15,14 +16,18 @@ use linewise_machine::sysfs::read_topology;
 use linewise_recording::{RunInfo, write_file};
 use linewise_topology::Topology;
 
+use crate::busy::busy_processes;
 use crate::record::{self, CollectArgs};
 use crate::report::{Colour, print, terminal_options, with_names, write_html};
 use crate::say::say;
 
+/// For how long the system is looked at.
+const SYSTEM: Duration = Duration::from_secs(10);
+
 /// Arguments of `linewise groups`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    override_usage = "linewise groups [OPTIONS] RECORDING\n       linewise groups [OPTIONS] --pid PID [--duration TIME]\n       linewise groups [OPTIONS] -- COMMAND..."
+    override_usage = "linewise groups [OPTIONS] RECORDING\n       linewise groups [OPTIONS] --pid PID [--duration TIME]\n       linewise groups [OPTIONS] --system [--duration TIME]\n       linewise groups [OPTIONS] -- COMMAND..."
 )]
 pub(crate) struct GroupsArgs {
     /// The recording
@@ -33,8 +38,8 @@ pub(crate) struct GroupsArgs {
     /// Keep the recording under this name; it is thrown away otherwise
     #[arg(help_heading = "The recording", long, short, value_name = "NAME")]
     output: Option<PathBuf>,
-    /// Not there yet: every process at once is not recorded
-    #[arg(long, hide = true, conflicts_with = "attach")]
+    /// Record all processes that use a fifth of a CPU or more, for 10 s unless --duration says otherwise
+    #[arg(help_heading = "What to record", long, conflicts_with_all = ["attach", "command", "recording"])]
     system: bool,
     #[command(flatten)]
     show: GroupsOutput,
@@ -135,17 +140,26 @@ impl GroupsOutput {
 
 /// Groups the threads of a recording, or of what is recorded for it.
 pub(crate) fn run(args: &GroupsArgs) -> anyhow::Result<ExitCode> {
-    if args.system {
-        bail!(
-            "every process at once is not recorded: say which, with --pid or --name, or give a command"
-        );
-    }
     if let Some(recording) = &args.recording {
         show(recording, &args.show)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (output, own) = (args.output.as_deref(), args.show.takes_standard_output());
-    record::record_and_show(&args.collect.0, output, own, |it| show(it, &args.show))
+    let of_system = args
+        .system
+        .then(|| of_system(&args.collect.0))
+        .transpose()?;
+    let collect = of_system.as_ref().unwrap_or(&args.collect.0);
+    record::record_and_show(collect, output, own, |it| show(it, &args.show))
+}
+
+/// All that is at work.
+fn of_system(args: &CollectArgs) -> anyhow::Result<CollectArgs> {
+    let busy = busy_processes()?;
+    if busy.is_empty() {
+        bail!("no process uses a fifth of a CPU: nothing is at work that is worth a look");
+    }
+    Ok(args.attached_to(busy, SYSTEM))
 }
 
 /// Prints and writes what was asked for.

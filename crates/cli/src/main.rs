@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod busy;
 mod calibrate;
 mod diff;
 mod doctor;

@@ -79,6 +79,20 @@ pub(crate) struct CollectArgs {
     quiet: bool,
 }
 
+impl CollectArgs {
+    /// The same for running processes, for so long where nothing else is said.
+    pub(crate) fn attached_to(&self, pid: Vec<u32>, duration: Duration) -> Self {
+        Self {
+            attach: AttachArgs {
+                pid,
+                name: Vec::new(),
+            },
+            duration: self.duration.or(Some(duration)),
+            ..self.clone()
+        }
+    }
+}
+
 /// Which running processes to record.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "attach", multiple = true, conflicts_with = "command")]

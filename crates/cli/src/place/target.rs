@@ -5,18 +5,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use linewise_machine::process::{self, Ended};
 use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
 
 use super::args::PlaceArgs;
+use crate::busy::busy_processes;
 use crate::exit;
 
 /// How often is looked whether it is over, and whether there are new threads.
 const BEAT: Duration = Duration::from_millis(500);
-/// The share of a CPU from which on a process of the system is worth a look.
-const WORTH: f64 = 0.2;
 
 /// A command, processes, or all of the system.
 pub(super) struct Target {
@@ -160,31 +159,4 @@ fn cannot_run(program: &std::ffi::OsStr, source: io::Error) -> anyhow::Error {
     } else {
         linewise_collect::Error::NotExecutable { program, source }.into()
     }
-}
-
-/// The processes that use a CPU enough to be worth a look, ourselves left out.
-fn busy_processes() -> anyhow::Result<Vec<u32>> {
-    let look = Duration::from_millis(500);
-    let all = || -> anyhow::Result<Vec<(u32, u64)>> {
-        let folder = std::fs::read_dir("/proc").context("cannot read /proc")?;
-        let pids = folder
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let own = std::process::id();
-        let times = pids.filter(|&pid| pid != own);
-        Ok(times
-            .filter_map(|pid| Some((pid, process::cpu_time_ns(pid)?)))
-            .collect())
-    };
-    let before = all()?;
-    std::thread::sleep(look);
-    let before: std::collections::BTreeMap<u32, u64> = before.into_iter().collect();
-    let limit = (look.as_nanos() as f64 * WORTH) as u64;
-    let busy = all()?.into_iter().filter(|(pid, now)| {
-        let used = before
-            .get(pid)
-            .map_or(0, |before| now.saturating_sub(*before));
-        used >= limit
-    });
-    Ok(busy.map(|(pid, _)| pid).collect())
 }

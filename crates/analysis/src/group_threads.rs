@@ -47,7 +47,7 @@ fn notes(groups: &ThreadGroups, no_latency: bool, info: &RunInfo) -> Vec<String>
         notes.push("The recording was cut short: what was written until then is shown.".to_owned());
     }
     if no_latency && info.exact.is_none() {
-        notes.push("The latency between CPUs could not be measured, so transfers are not known: let linewise use at least two CPUs.".to_owned());
+        notes.push("The latency between CPUs could not be measured, so transfers are not known: let linewise use at least two CPUs, and record again when others leave it two at the same time.".to_owned());
     }
     if groups
         .groups

@@ -357,3 +357,29 @@ fn a_stream_of_counters_is_decided_on_as_it_was_recorded() {
         output.stderr
     );
 }
+
+#[test]
+fn what_is_no_journal_is_left_as_it_is() {
+    let place = Place::new();
+    let Some(root) = two_sockets(&place) else {
+        return;
+    };
+    let half = "{\"boot\":\"x\",\"tid\":1";
+    for (text, is_one) in [
+        ("user data that matters\n", false),
+        ("{\"boot\":\"x\"}\nroot:x:0:0\n", false),
+        ("\n\n", true),
+        (half, true),
+    ] {
+        fs::write(place.path("file"), text).unwrap();
+        for what in [&["--", "true"][..], &["--undo"]] {
+            let mut command = place.linewise(["place", "--journal", "file", "--topology"]);
+            let output = place.finish(command.arg(&root).args(what));
+            let refused = output.stderr.contains("left as it is");
+            assert_eq!(refused, !is_one, "{text:?} {what:?}: {}", output.stderr);
+            if !is_one {
+                assert_eq!(fs::read_to_string(place.path("file")).unwrap(), text);
+            }
+        }
+    }
+}

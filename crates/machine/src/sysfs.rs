@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use linewise_topology::{Cache, CacheKind, Cpu, CpuSet, Hole, Node, Topology};
@@ -248,9 +250,20 @@ fn numbered_entries(directory: &Path, prefix: &str) -> BTreeMap<u32, PathBuf> {
         .collect()
 }
 
-/// The trimmed text of a file; `None` if it cannot be read or is empty.
+/// A file of sysfs is shorter than this, bytes.
+const LONGEST_TEXT: u64 = 1 << 16;
+
+/// The trimmed text of a file; `None` if it cannot be read, is empty, or no regular file: the folder may be anybody's.
 pub(crate) fn read_text(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+    let mut options = fs::OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    file.metadata().ok()?.is_file().then_some(())?;
+    let mut text = String::new();
+    file.take(LONGEST_TEXT).read_to_string(&mut text).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }

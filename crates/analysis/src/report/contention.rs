@@ -8,7 +8,7 @@ use super::model::{
     ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
-use crate::views::run_coverage::ENOUGH_SAMPLES;
+use crate::views::run_coverage::{ENOUGH_SAMPLES, HALF, SELDOM, may_meet};
 
 /// The share of the sampled thread time that is at contended lines; `None` without samples.
 pub(crate) fn contended_share(report: &Report) -> Option<f64> {
@@ -129,13 +129,9 @@ pub(crate) fn nothing_found(report: &Report) -> &'static str {
 
 /// Why it says little that nothing was found: how much of the run was not seen, in words; nothing where enough was.
 pub(crate) fn little_seen(report: &Report) -> Vec<String> {
-    /// Less is little.
-    const HALF: f64 = 0.5;
-    const SELDOM: f64 = 0.1;
     let coverage = &report.coverage;
-    let outside_kernel = 1.0 - coverage.kernel.unwrap_or(0.0);
-    let of_own_code = coverage.samples.map(|it| it / outside_kernel.max(0.01));
     let below = |share: Option<f64>, least: f64| share.filter(|it| *it < least);
+    let times = report.run.threads.iter().map(|it| it.cpu_time_ns);
     let mut little = Vec::new();
     if report.run.source.is_exact() || report.run.threads.len() < 2 {
         return little;
@@ -143,7 +139,7 @@ pub(crate) fn little_seen(report: &Report) -> Vec<String> {
     let own = report.samples.in_user_code();
     if own < ENOUGH_SAMPLES {
         little.push(text::plural(own, "sample") + " of its own code");
-    } else if let Some(share) = below(of_own_code, HALF) {
+    } else if let Some(share) = below(coverage.of_own_code(), HALF) {
         little.push(format!(
             "samples tell of {} of what its threads ran outside the kernel",
             text::percent(share)
@@ -155,20 +151,13 @@ pub(crate) fn little_seen(report: &Report) -> Vec<String> {
             text::percent(share)
         ));
     }
-    if let Some(share) = below(coverage.at_once, SELDOM * may_meet(&report.run.threads)) {
+    if let Some(share) = below(coverage.at_once, SELDOM * may_meet(times)) {
         little.push(format!(
             "for {} of their time threads ran while others ran, too, and only then lines move: had they to wait for CPUs that others took, or for each other?",
             text::percent(share)
         ));
     }
     little
-}
-
-/// Of their time that in which threads could be on CPUs at once, were there enough of them: little where one does all the work.
-fn may_meet(threads: &[ThreadRow]) -> f64 {
-    let all: u64 = threads.iter().map(|it| it.cpu_time_ns).sum();
-    let most = threads.iter().map(|it| it.cpu_time_ns).max().unwrap_or(0);
-    (2.0 * (all - most) as f64 / all.max(1) as f64).min(1.0)
 }
 
 /// After how long a place that takes 1 % of thread time would have been found; `None` where it would have been.

@@ -86,7 +86,8 @@ fn cpuset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
     let finder = Finder::new(groups);
     let mut text = finder.head(" && echo \"${task##*/}\" > \"$1/cgroup.threads\"");
     text += "# The cgroup that the program runs in; its threads are put into cpusets below it.\n";
-    text += "cgroup=${1:?the folder of its cgroup: /sys/fs/cgroup/...}\n";
+    text += "cgroup=${1:?the folder of its cgroup: /sys/fs/cgroup/...}\nset -e\n";
+    text += "grep -qw cpuset \"$cgroup\"/cgroup.controllers || { echo \"no cpuset controller in $cgroup\" >&2; exit 1; }\n";
     for it in placed {
         text += &comment(groups, it.group);
         let folder = format!("\"$cgroup\"/group-{}", it.group.id);

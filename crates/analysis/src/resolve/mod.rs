@@ -49,7 +49,7 @@ mod weight;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
@@ -66,6 +66,7 @@ pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
 pub(crate) use source_frames::{SourceFrames, chains_by_id};
 
+use elf::Segment;
 use made_code::MadeCode;
 use modules::Module;
 use source_frames::last_byte_of_call;
@@ -340,7 +341,7 @@ impl<'a> Resolver<'a> {
             })
             .unwrap_or_default();
         // A file without executable mapping is data, or code that is gone.
-        let mut candidates: HashMap<usize, Vec<(Address, u64)>> = HashMap::new();
+        let mut candidates: HashMap<usize, Vec<(&Map, u64)>> = HashMap::new();
         let programs: HashSet<&str> = maps
             .iter()
             .filter(|map| map.executable)
@@ -353,10 +354,7 @@ impl<'a> Resolver<'a> {
             let number = self.open(map);
             if let Some(module) = self.modules.get(number) {
                 for bias in module.biases(map) {
-                    candidates
-                        .entry(number)
-                        .or_default()
-                        .push((map.start, bias));
+                    candidates.entry(number).or_default().push((map, bias));
                 }
             }
         }
@@ -367,32 +365,15 @@ impl<'a> Resolver<'a> {
                 *votes.entry(*bias).or_default() += 1;
             }
             // Of the distances that one mapping allows, the one that fits most mappings is right.
-            let mut best: HashMap<Address, u64> = HashMap::new();
-            for (start, bias) in candidates {
-                let kept = best.entry(start).or_insert(bias);
-                if votes.get(&bias) > votes.get(kept) {
-                    *kept = bias;
+            let mut best: HashMap<Address, (&Map, u64)> = HashMap::new();
+            for (map, bias) in candidates {
+                let kept = best.entry(map.start).or_insert((map, bias));
+                if votes.get(&bias) > votes.get(&kept.1) {
+                    *kept = (map, bias);
                 }
             }
-            let mut biases: Vec<u64> = best.into_values().collect();
-            biases.sort_unstable();
-            biases.dedup();
-            for bias in biases {
-                let segments = self.modules.get(module).map_or(&[][..], Module::segments);
-                let start = segments.iter().map(|segment| segment.address).min();
-                let end = segments
-                    .iter()
-                    .map(|segment| segment.address.saturating_add(segment.memory_size))
-                    .max();
-                if let (Some(start), Some(end)) = (start, end) {
-                    loaded.push(Loaded {
-                        module,
-                        bias,
-                        start: start.wrapping_add(bias),
-                        end: end.wrapping_add(bias),
-                    });
-                }
-            }
+            let segments = self.modules.get(module).map_or(&[][..], Module::segments);
+            loaded.extend(extents(module, segments, best.into_values()));
         }
         loaded.sort_by_key(|loaded| (loaded.start, loaded.module, loaded.bias));
         loaded
@@ -420,6 +401,45 @@ impl<'a> Resolver<'a> {
         self.numbers.insert(key, number);
         number
     }
+}
+
+/// Where a module is in memory, by the distances that its mappings tell. A program may map a part of itself once more, as V8
+/// does with its own code: beyond that part its memory is another's.
+fn extents<'m>(
+    module: usize,
+    segments: &[Segment],
+    mappings: impl Iterator<Item = (&'m Map, u64)>,
+) -> Vec<Loaded> {
+    let mut by_bias: BTreeMap<u64, Vec<&Map>> = BTreeMap::new();
+    for (map, bias) in mappings {
+        by_bias.entry(bias).or_default().push(map);
+    }
+    let first = segments.iter().map(|segment| segment.offset).min();
+    let begins = |maps: &[&Map]| maps.iter().any(|map| Some(map.offset) <= first);
+    let start = segments.iter().map(|segment| segment.address).min();
+    let ends = segments.iter();
+    let ends = ends.map(|segment| segment.address.saturating_add(segment.memory_size));
+    let (Some(start), Some(end)) = (start, ends.max()) else {
+        return Vec::new();
+    };
+    let is_whole_somewhere = by_bias.values().any(|maps| begins(maps));
+    let extent = |(bias, maps): (u64, Vec<&Map>)| {
+        let is_part = is_whole_somewhere && !begins(&maps);
+        let mapped = is_part.then(|| {
+            let start = maps.iter().map(|map| map.start.0).min();
+            let end = maps.iter().map(|map| map.end.0).max();
+            start.zip(end)
+        });
+        let whole = (start.wrapping_add(bias), end.wrapping_add(bias));
+        let (start, end) = mapped.flatten().unwrap_or(whole);
+        Loaded {
+            module,
+            bias,
+            start,
+            end,
+        }
+    };
+    by_bias.into_iter().map(extent).collect()
 }
 
 /// `libc.so.6+0x1234`: what is left when neither function nor line is known.

@@ -29,7 +29,26 @@ pub struct RunCoverage {
     pub at_once: Option<f64>,
 }
 
+/// A smaller share of what ran is little.
+pub(crate) const HALF: f64 = 0.5;
+/// Threads that run at once for a smaller share of what they could hardly ever meet.
+pub(crate) const SELDOM: f64 = 0.1;
+
 impl RunCoverage {
+    /// Of what threads ran outside the kernel, what samples tell of.
+    pub(crate) fn of_own_code(&self) -> Option<f64> {
+        let outside_kernel = 1.0 - self.kernel.unwrap_or(0.0);
+        self.samples.map(|it| it / outside_kernel.max(0.01))
+    }
+
+    /// Whether it says little that something was not seen; `may_meet` as [`may_meet`] has it.
+    pub(crate) fn is_little(&self, may_meet: f64) -> bool {
+        let below = |share: Option<f64>, least: f64| share.is_some_and(|it| it < least);
+        below(self.of_own_code(), HALF)
+            || below(self.switches, HALF)
+            || below(self.at_once, SELDOM * may_meet)
+    }
+
     /// That of a run; `shared` is the memory that its processes share.
     #[must_use]
     pub fn of(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> Self {
@@ -53,6 +72,13 @@ impl RunCoverage {
             at_once: at_once(&tables.switches).filter(|_| tables.threads.len() > 1),
         }
     }
+}
+
+/// Of the CPU times of threads, that in which they could be on CPUs at once, were there enough: little where one does all the work.
+pub(crate) fn may_meet(cpu_times_ns: impl Iterator<Item = u64> + Clone) -> f64 {
+    let all: u64 = cpu_times_ns.clone().sum();
+    let most = cpu_times_ns.max().unwrap_or(0);
+    (2.0 * (all - most) as f64 / all.max(1) as f64).min(1.0)
 }
 
 fn share(part: f64, whole: f64) -> Option<f64> {

@@ -39,6 +39,7 @@ pub(super) struct Undone {
 #[derive(Clone, Debug)]
 struct Given {
     process: u32,
+    process_start: u64,
     since: u64,
     before: CpuSet,
     /// What it was given, the newest last: after a crash it may have any of them.
@@ -116,6 +117,7 @@ impl<K: Kernel> Hands<K> {
         let entry = Entry {
             key,
             process,
+            process_start: self.kernel.start(process).unwrap_or(key.start),
             since: self.kernel.now(),
             before,
             asked: cpus.clone(),
@@ -180,7 +182,12 @@ impl<K: Kernel> Hands<K> {
     }
 
     fn restore_heirs(&mut self, given: &BTreeMap<TaskKey, Given>, undone: &mut Undone) {
-        let processes: BTreeSet<u32> = given.values().map(|known| known.process).collect();
+        let lives = |known: &&Given| self.kernel.start(known.process) == Some(known.process_start);
+        let processes: BTreeSet<u32> = given
+            .values()
+            .filter(lives)
+            .map(|known| known.process)
+            .collect();
         let processes: Vec<u32> = processes.into_iter().collect();
         for tid in self.kernel.threads(&processes) {
             let Some(start) = self.kernel.start(tid) else {
@@ -250,6 +257,7 @@ impl<K: Kernel> Hands<K> {
     fn note(&mut self, entry: Entry) {
         let known = self.given.entry(entry.key).or_insert(Given {
             process: entry.process,
+            process_start: entry.process_start,
             since: entry.since,
             before: entry.before,
             asked: Vec::new(),

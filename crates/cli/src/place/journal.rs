@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 /// A journal longer than this is none of ours, bytes.
 const LONGEST: u64 = 256 << 20;
 
+/// How each of its lines begins.
+const BEGINS: &str = "{\"boot\":";
+
 /// One change of one thread, or that it is somebody else's now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -22,6 +25,8 @@ pub(super) struct Entry {
     pub(super) key: TaskKey,
     /// Its process.
     pub(super) process: u32,
+    /// When that began: its number may be another's by the time of undoing.
+    pub(super) process_start: u64,
     /// When that was, in the kernel's ticks since boot: who is born later may have inherited it.
     pub(super) since: u64,
     /// Where it might run before the first change.
@@ -37,6 +42,7 @@ struct Line {
     tid: u32,
     start: u64,
     process: u32,
+    process_start: u64,
     since: u64,
     before: String,
     asked: String,
@@ -70,8 +76,12 @@ impl Journal {
         let about = file
             .metadata()
             .with_context(|| format!("cannot read {shown}"))?;
-        if !about.is_file() || about.uid() != process::effective_user() || about.nlink() != 1 {
-            bail!("{shown} is no journal of this user's: --journal FILE takes another");
+        if !about.is_file()
+            || about.uid() != process::effective_user()
+            || about.nlink() != 1
+            || about.mode() & 0o022 != 0
+        {
+            bail!("{shown} is no journal of this user's alone: --journal FILE takes another");
         }
         if about.len() > LONGEST {
             bail!("{shown} is longer than any journal: remove it, or --journal FILE takes another");
@@ -85,15 +95,9 @@ impl Journal {
         let boot = String::from_utf8_lossy(&boot.unwrap_or_default())
             .trim()
             .to_owned();
-        let mut entries = Vec::new();
-        for line in BufReader::new(&file).lines() {
-            // The last line may be half of one: what it would have told was not done.
-            let line: Option<Line> = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-            entries.extend(
-                line.filter(|line| line.boot == boot)
-                    .and_then(|line| line.entry()),
-            );
-        }
+        let entries = read(&file, &boot).with_context(|| {
+            format!("{shown} is left as it is, and nothing is moved or undone: remove it, or --journal FILE takes another")
+        })?;
         let journal = Self { file, path, boot };
         Ok((journal, entries))
     }
@@ -111,6 +115,7 @@ impl Journal {
                 tid: entry.key.tid,
                 start: entry.key.start,
                 process: entry.process,
+                process_start: entry.process_start,
                 since: entry.since,
                 before: entry.before.to_string(),
                 asked: entry.asked.to_string(),
@@ -140,14 +145,40 @@ impl Journal {
     }
 }
 
+/// What stands in a journal, as far as it is of this boot.
+///
+/// # Errors
+/// It cannot be read, or is something else than a journal: whoever clears it would lose that.
+fn read(file: &File, boot: &str) -> anyhow::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.context("cannot read the journal")?;
+        let line = line.trim();
+        match serde_json::from_str::<Line>(line) {
+            Ok(line) if line.boot != boot => {}
+            Ok(line) => match line.entry() {
+                Some(entry) => entries.push(entry),
+                None => bail!("line {} of the journal makes no sense", number + 1),
+            },
+            // Half a line was being written when its writer was killed: what it would have told was not done.
+            Err(_) if line.starts_with(BEGINS) || BEGINS.starts_with(line) => {}
+            Err(_) => bail!("line {} is none of a journal's", number + 1),
+        }
+    }
+    Ok(entries)
+}
+
 impl Line {
+    /// `None` for what this program does not write: 0 would stand for whoever asks, or for all.
     fn entry(self) -> Option<Entry> {
+        (self.tid != 0 && self.process != 0).then_some(())?;
         Some(Entry {
             key: TaskKey {
                 tid: self.tid,
                 start: self.start,
             },
             process: self.process,
+            process_start: self.process_start,
             since: self.since,
             before: self.before.parse().ok()?,
             asked: self.asked.parse().ok()?,

@@ -118,7 +118,8 @@ impl Placing<'_> {
             let of = |cpu: u32| level.of_cpu[cpu as usize];
             let others = ran_on.iter().filter(|(other, _)| of(*other) != of(cpu));
             let elsewhere: f64 = others.map(|(_, time)| time).sum();
-            *strays = (elsewhere / all.max(f64::MIN_POSITIVE)) as f32;
+            // A sum of nothing is -0.
+            *strays = (elsewhere / all.max(f64::MIN_POSITIVE)) as f32 + 0.0;
         }
         Some((cpu, strays))
     }
@@ -239,8 +240,11 @@ impl Placing<'_> {
         let kinds = levels.map(|level| domains(level.kind));
         let kinds = kinds.collect::<Vec<_>>().join(" and ");
         match &seen.pairs {
+            Some(_) if !self.hands.is_empty() => {
+                "nothing more is to be moved: the placement holds (threads that take turns on one CPU cannot be seen to share)".to_owned()
+            }
             Some(pairs) if pairs.is_empty() => {
-                "nothing is to be moved so far: no threads were seen to share lines".to_owned()
+                "nothing is to be moved so far: in the last look no threads were seen to share lines".to_owned()
             }
             _ => format!(
                 "nothing is to be moved so far: what crosses {kinds} costs less than 5 %, or does whatever place the threads have"

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::observe::{Observer, Seen, SeenTask};
 
 /// A stream of counters longer than this is refused, bytes.
-const LONGEST_STREAM: u64 = 1 << 30;
+const LONGEST_STREAM: u64 = 64 << 20;
 
 /// Takes looks from a file of counter values, a line of JSON for each interval.
 pub(super) struct ByStream {

@@ -1,9 +1,11 @@
 //! The trial: old and new placement in short turns, and the new one stays only if it is better beyond noise.
 
-use std::process::Command;
-use std::time::Instant;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use linewise_machine::signals::StopSignals;
 use linewise_placer::Move;
 use serde_json::json;
@@ -18,6 +20,8 @@ use crate::say::say;
 const PAIRS: usize = 6;
 /// Student's t for that.
 const BEYOND: f64 = 2.571;
+/// How long the command of a figure may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A gain below this is none.
 const LEAST: f64 = 0.01;
 
@@ -134,28 +138,74 @@ fn figure(
         let waits = seen.waits.context("the recordings of the turns do not tell the time at shared lines: name a figure with --figure COMMAND")?;
         return Ok(Some((1.0 - waits).max(1e-6)));
     };
-    let (before, begin) = (count(command)?, Instant::now());
+    let Some(before) = count(command, || target.is_over(signals))? else {
+        return Ok(None);
+    };
+    let begin = Instant::now();
     if !target.wait_for(signals, placing.args.turn, || {}) {
         return Ok(None);
     }
-    let after = count(command)?;
-    Ok(Some((after - before) / begin.elapsed().as_secs_f64()))
+    let after = count(command, || target.is_over(signals))?;
+    Ok(after.map(|after| (after - before) / begin.elapsed().as_secs_f64()))
 }
 
-/// What a command prints: a number.
-fn count(command: &str) -> anyhow::Result<f64> {
-    let output = Command::new("/bin/sh").args(["-c", command]).output();
-    let output = output.with_context(|| format!("--figure: cannot run `{command}`"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let number = text
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite());
-    number.with_context(|| {
+/// What a command prints: a number. `None` if all is over meanwhile.
+///
+/// # Errors
+/// It cannot be run, takes longer than [`PATIENCE`], or prints something else.
+fn count(command: &str, mut is_over: impl FnMut() -> bool) -> anyhow::Result<Option<f64>> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::null());
+    // A group of its own, so that all of it can be ended.
+    let child = shell.stdout(Stdio::piped()).process_group(0).spawn();
+    let mut child = Figure(child.with_context(|| format!("--figure: cannot run `{command}`"))?);
+    let begin = Instant::now();
+    while child
+        .0
+        .try_wait()
+        .context("--figure: cannot wait for it")?
+        .is_none()
+    {
+        if is_over() {
+            return Ok(None);
+        }
+        if begin.elapsed() > PATIENCE {
+            bail!(
+                "--figure: `{command}` did not end within {} s",
+                PATIENCE.as_secs()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What it left behind may hold the pipe open for ever: only what is there is read.
+    let mut bytes = [0; 4096];
+    let mut read = 0;
+    if let Some(output) = &mut child.0.stdout {
+        rustix::io::ioctl_fionbio(&*output, true)?;
+        read = output.read(&mut bytes).unwrap_or(0);
+    }
+    let text = String::from_utf8_lossy(&bytes[..read]);
+    let number = text.trim().parse::<f64>().ok();
+    let number = number.filter(|number| number.is_finite());
+    let number = number.with_context(|| {
         let said: String = text.trim().chars().take(60).collect();
         format!("--figure: `{command}` printed `{said}`, and a number is wanted")
-    })
+    });
+    number.map(Some)
+}
+
+/// The command of a figure. Whatever of it still runs ends with this.
+struct Figure(Child);
+
+impl Drop for Figure {
+    fn drop(&mut self) {
+        if let Ok(group) = i32::try_from(self.0.id())
+            && let Some(group) = rustix::process::Pid::from_raw(group)
+        {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
 }
 
 #[cfg(test)]
@@ -174,11 +224,27 @@ mod tests {
     #[test]
     fn a_figure_is_a_number_or_an_error_that_shows_what_was_printed() {
         assert_eq!(
-            count("echo ' 12.5 '").unwrap().to_bits(),
-            12.5_f64.to_bits()
+            count("echo ' 12.5 '", || false).unwrap().map(f64::to_bits),
+            Some(12.5_f64.to_bits())
         );
-        let error = count("echo no number").unwrap_err().to_string();
+        let error = count("echo no number", || false).unwrap_err().to_string();
         assert!(error.contains("`no number`"), "{error}");
-        assert!(count("echo inf").is_err());
+        assert!(count("echo inf", || false).is_err());
+    }
+
+    #[test]
+    fn a_figure_that_leaves_something_behind_or_never_ends_holds_nobody_up() {
+        let begin = Instant::now();
+        let left = count("echo 5; sleep 777 &", || false).unwrap();
+        assert_eq!(left.map(f64::to_bits), Some(5.0_f64.to_bits()));
+        assert_eq!(
+            count("sleep 778", || begin.elapsed().as_millis() > 50).unwrap(),
+            None
+        );
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
     }
 }

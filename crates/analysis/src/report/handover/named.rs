@@ -101,7 +101,7 @@ impl<'a> Finder<'a> {
         match untold {
             0 => Vec::new(),
             untold => vec![format!(
-                "{} cannot be found by name in another run, since threads of several groups share a name: name them apart (`pthread_setname_np`), or record the running program with `--pid`.",
+                "{} cannot be found by name in another run, since threads of several groups share a name, or it has characters that no shell line can hold: name them apart (`pthread_setname_np`), or record the running program with `--pid`.",
                 text::plural(untold as u64, "thread")
             )],
         }

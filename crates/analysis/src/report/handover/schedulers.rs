@@ -57,7 +57,9 @@ pub(super) fn scx_layered(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Hande
         .iter()
         .flat_map(|it| &it.threads)
         .any(|it| !is_prefix(groups, &finder, it));
-    if by_id {
+    if by_id && groups.launched {
+        notes.push("Threads whose name does not tell their group are left out, since the process that was recorded has ended: name them apart, or record the running program with `--pid`.".to_owned());
+    } else if by_id {
         notes.push("Threads whose name does not tell their group are matched by their id, which holds while the recorded process lives: name them apart for more.".to_owned());
     }
     notes.push("`llcs` and `nodes` are numbered in the order of their first CPUs: compare with what scx_layered prints when it starts.".to_owned());
@@ -73,7 +75,10 @@ fn matches(groups: &ThreadGroups, finder: &Finder<'_>, placed: &Placed<'_>) -> V
     let mut matches = Vec::new();
     for thread in &placed.threads {
         if !is_prefix(groups, finder, thread) {
-            matches.push(json!([{ "PIDEquals": thread.tid }]));
+            // Of a command that was launched the id is over with it, and may be another's.
+            if !groups.launched {
+                matches.push(json!([{ "PIDEquals": thread.tid }]));
+            }
         } else if names.insert(&thread.name) {
             matches
                 .push(json!([{ "CommPrefix": thread.name }, { "PcommPrefix": finder.program() }]));

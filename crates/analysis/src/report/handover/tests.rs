@@ -156,10 +156,18 @@ fn whole_programs_are_placed_on_the_cpus_of_all_groups() {
 
 #[test]
 fn layers_match_by_name_where_that_tells_and_end_with_one_for_all() {
-    let text = handed(true, Handover::ScxLayered).text;
+    let text = handed(false, Handover::ScxLayered).text;
     let layers: serde_json::Value = serde_json::from_str(&text).unwrap();
     let second = &layers[1];
     assert_eq!(second["matches"][0][0]["PIDEquals"], 12);
+    // Of a command that was launched the process is over.
+    let launched = handed(true, Handover::ScxLayered);
+    assert!(!launched.text.contains("PIDEquals"), "{}", launched.text);
+    assert!(
+        launched.notes.iter().any(|note| note.contains("has ended")),
+        "{:?}",
+        launched.notes
+    );
     assert_eq!(second["matches"][1][0]["CommPrefix"], "other");
     assert_eq!(second["kind"]["Confined"]["llcs"][0], 1);
     assert_eq!(layers[2]["matches"], serde_json::json!([[]]));

@@ -216,3 +216,46 @@ pub(super) fn drawn(fields: &[Field]) -> Vec<String> {
 pub(super) fn all_fields(resolver: &mut Resolver<'_>, object: &Object) -> Vec<String> {
     drawn(&resolver.fields_in(object, object.address, object.size))
 }
+
+#[test]
+fn a_part_of_a_program_that_is_mapped_once_more_ends_where_its_mapping_ends() {
+    let segment = |address, offset| super::Segment {
+        address,
+        memory_size: 0x1_0000,
+        offset,
+        file_size: 0x1_0000,
+        executable: offset > 0,
+        writable: false,
+    };
+    let segments = [segment(0, 0), segment(0x1_0000, 0x1_0000)];
+    let map = |start: u64, offset: u64, bytes: u64| Map {
+        pid: PID,
+        time: Time(1),
+        start: Address(start),
+        end: Address(start + bytes),
+        offset,
+        executable: offset > 0,
+        writable: false,
+        kind: MapKind::File,
+        path: "/usr/bin/node".to_owned(),
+        build_id: String::new(),
+        device: None,
+        inode: None,
+    };
+    let whole = [
+        map(0x40_0000, 0, 0x1_0000),
+        map(0x41_0000, 0x1_0000, 0x1_0000),
+    ];
+    let again = map(0x90_4000, 0x1_4000, 0x2000);
+    let bias = again.start.0 - again.offset;
+    let mappings = whole
+        .iter()
+        .map(|map| (map, 0x40_0000))
+        .chain([(&again, bias)]);
+    let loaded = super::extents(0, &segments, mappings);
+    let extents: Vec<(u64, u64)> = loaded.iter().map(|it| (it.start, it.end)).collect();
+    assert_eq!(extents, [(0x40_0000, 0x42_0000), (0x90_4000, 0x90_6000)]);
+    // Of a program of which only its code is known to be mapped all that it has may be there.
+    let loaded = super::extents(0, &segments, [(&whole[1], 0x40_0000)].into_iter());
+    assert_eq!((loaded[0].start, loaded[0].end), (0x40_0000, 0x42_0000));
+}

@@ -21,9 +21,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use linewise_placer::Sharing;
-use linewise_recording::{RunInfo, Tid};
+use linewise_recording::{RunInfo, SharedMemory, Tid};
 
-use super::run_coverage::ENOUGH_SAMPLES;
+use super::run_coverage::{ENOUGH_SAMPLES, RunCoverage, may_meet};
 use super::sharing::{Estimate, Followed, ThreadTime};
 use super::threads::thread_rows;
 pub use distance::{Distance, DistanceCost, Latencies, LevelLatency};
@@ -238,7 +238,14 @@ impl ThreadGroups {
         use PlacementVerdict as It;
         if self.groups.is_empty() {
             let seen = (input.tables.samples.len() as u64) + input.sharing.lines.len() as u64;
-            let little = input.info.exact.is_none() && seen < ENOUGH_SAMPLES;
+            let times = input.tables.threads.iter().map(|it| it.cpu_time_ns);
+            let is_thin = || {
+                let shared = SharedMemory::of(&input.tables.maps);
+                let coverage = RunCoverage::of(input.info, input.tables, &shared);
+                self.threads.len() > 1
+                    && (input.sharing.no_latency || coverage.is_little(may_meet(times)))
+            };
+            let little = input.info.exact.is_none() && (seen < ENOUGH_SAMPLES || is_thin());
             return match little || self.threads.is_empty() {
                 true => It::TooLittleSeen,
                 false => It::NothingShared,

@@ -382,7 +382,7 @@ fn what_is_no_journal_is_left_as_it_is() {
     let half = "{\"boot\":\"x\",\"tid\":1";
     for (text, is_one) in [
         ("user data that matters\n", false),
-        ("{\"boot\":\"x\"}\nroot:x:0:0\n", false),
+        ("root:x:0:0\n\u{0}\n", false),
         ("\n\n", true),
         (half, true),
     ] {

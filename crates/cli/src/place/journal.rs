@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 const LONGEST: u64 = 256 << 20;
 
 /// How each of its lines begins.
-const BEGINS: &str = "{\"boot\":";
+const BEGINS: &[u8] = b"{\"boot\":";
 
 /// One change of one thread, or that it is somebody else's now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,25 +145,26 @@ impl Journal {
     }
 }
 
-/// What stands in a journal, as far as it is of this boot.
+/// What stands in a journal, as far as it is of this boot. What makes no sense between its lines is passed over: a disk may have
+/// lost a part.
 ///
 /// # Errors
 /// It cannot be read, or is something else than a journal: whoever clears it would lose that.
 fn read(file: &File, boot: &str) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
-    for (number, line) in BufReader::new(file).lines().enumerate() {
+    let (mut is_journal, mut is_empty) = (false, true);
+    for line in BufReader::new(file).split(b'\n') {
         let line = line.context("cannot read the journal")?;
-        let line = line.trim();
-        match serde_json::from_str::<Line>(line) {
-            Ok(line) if line.boot != boot => {}
-            Ok(line) => match line.entry() {
-                Some(entry) => entries.push(entry),
-                None => bail!("line {} of the journal makes no sense", number + 1),
-            },
-            // Half a line was being written when its writer was killed: what it would have told was not done.
-            Err(_) if line.starts_with(BEGINS) || BEGINS.starts_with(line) => {}
-            Err(_) => bail!("line {} is none of a journal's", number + 1),
-        }
+        let line = line.trim_ascii();
+        is_empty &= line.is_empty();
+        let told = serde_json::from_slice::<Line>(line).ok();
+        // Half a line was being written when its writer was killed: what it would have told was not done.
+        is_journal |= told.is_some() || line.starts_with(BEGINS);
+        let told = told.filter(|told| told.boot == boot);
+        entries.extend(told.and_then(Line::entry));
+    }
+    if !is_journal && !is_empty {
+        bail!("no line of it is a journal's");
     }
     Ok(entries)
 }

@@ -146,8 +146,8 @@ impl Replayed {
     /// a hundredth the same is better.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
-        let pairs = (0..self.placements.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
-        pairs.into_iter().all(|(a, b)| {
+        let mut pairs = (0..self.placements.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+        pairs.all(|(a, b)| {
             let [a, b] = [a, b].map(|at| &self.placements[at]);
             let simulated = a.simulated.cycles / b.simulated.cycles - 1.0;
             let modelled = a.modelled.cycles / b.modelled.cycles - 1.0;
@@ -181,23 +181,31 @@ pub fn replay(path: &Path) -> Result<Replayed, ReplayError> {
         return Err(ReplayError::Threads(threads));
     }
     let costs = MachineKind::TwoSockets.build();
-    let profiles = profiles(&alone(path, &works)?, &counts);
-    let topology = synthetic::two_sockets_of_ten();
-    let placed = |placement: Placement| -> Result<Placed, ReplayError> {
-        let cpus = placement.cpus(&works);
-        let report = simulate(path, &topology, &cpus)?;
-        Ok(Placed {
-            placement,
-            simulated: counted(&report, all, &costs),
-            modelled: foretold(&profiles, &counts, &cpus, &costs),
-        })
+    let two = synthetic::two_sockets_of_ten();
+    let cpus = Placement::ALL.map(|placement| placement.cpus(&works));
+    let placed = cpus.iter().map(|cpus| hierarchy(&two, cpus));
+    let mut caches = Caches {
+        alone: alone(&works)?,
+        placed: placed.collect::<Result<_, _>>()?,
     };
-    let placements = Placement::ALL.into_iter().map(placed);
+    TraceReader::open(path)?.replay(&mut caches)?;
+    let profiles = profiles(&caches.alone.finish(), &counts);
+    let reports = caches.placed.into_iter().map(Hierarchy::finish);
+    let placed = |((placement, cpus), report): ((Placement, &Vec<u32>), Report)| Placed {
+        placement,
+        simulated: counted(&report, all, &costs),
+        modelled: foretold(&profiles, &counts, cpus, &costs),
+    };
+    let placements = Placement::ALL
+        .into_iter()
+        .zip(&cpus)
+        .zip(reports)
+        .map(placed);
     Ok(Replayed {
         threads,
         accesses: all,
         complete,
-        placements: placements.collect::<Result<_, _>>()?,
+        placements: placements.collect(),
     })
 }
 
@@ -225,18 +233,22 @@ fn count(path: &Path) -> Result<(Vec<u64>, bool), ReplayError> {
     Ok((counts, all))
 }
 
-/// The caches of the machine.
-struct Caches(Hierarchy);
+/// The caches of machines to which the same happens.
+struct Caches {
+    alone: Hierarchy,
+    placed: Vec<Hierarchy>,
+}
 
 impl Consumer for Caches {
     fn accesses(&mut self, batch: &[TracedAccess]) {
         let accesses: Vec<Access> = batch.iter().map(TracedAccess::access).collect();
-        self.0.run(&accesses);
+        self.alone.run(&accesses);
+        self.placed.iter_mut().for_each(|it| it.run(&accesses));
     }
 }
 
 /// Each thread that works on a socket of its own, the others with the first.
-fn alone(path: &Path, works: &[bool]) -> Result<Report, ReplayError> {
+fn alone(works: &[bool]) -> Result<Hierarchy, ConfigError> {
     let shape = Shape {
         sockets: CORES,
         cores_per_llc: 1,
@@ -249,15 +261,13 @@ fn alone(path: &Path, works: &[bool]) -> Result<Report, ReplayError> {
         next += u32::from(works);
         if works { next - 1 } else { 0 }
     });
-    simulate(path, &shape.build(), &cpus.collect::<Vec<_>>())
+    hierarchy(&shape.build(), &cpus.collect::<Vec<_>>())
 }
 
-fn simulate(path: &Path, topology: &Topology, cpus: &[u32]) -> Result<Report, ReplayError> {
+fn hierarchy(topology: &Topology, cpus: &[u32]) -> Result<Hierarchy, ConfigError> {
     let mut config = Config::from_topology(topology)?;
     config.place(cpus)?;
-    let mut caches = Caches(Hierarchy::new(&config)?);
-    TraceReader::open(path)?.replay(&mut caches)?;
-    Ok(caches.0.finish())
+    Hierarchy::new(&config)
 }
 
 /// What each thread does, by its counts: an access is a useful cycle.

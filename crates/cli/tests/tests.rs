@@ -19,6 +19,7 @@ mod guarding;
 mod heap;
 mod hostile;
 mod launching;
+mod lent;
 mod marks;
 mod measuring;
 mod objects_exact;

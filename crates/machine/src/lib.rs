@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod buffer;
 mod cgroup;
+pub mod counting;
 pub mod facts;
 pub mod futex;
 pub mod guard;

@@ -188,6 +188,22 @@ impl Event {
         open(&mut attr, whom, i32::try_from(cpu).unwrap_or(-1), None)
     }
 
+    /// A counter of what a kind of event, with its number there, does in someone's code outside the kernel, disabled.
+    ///
+    /// # Errors
+    /// The kernel's: ENOENT and EOPNOTSUPP where there is no such event.
+    pub fn counter(whom: Whom, kind: u32, number: u64) -> io::Result<Self> {
+        let mut attr = sys::perf_event_attr::default();
+        attr.type_ = kind;
+        attr.size = size_of::<sys::perf_event_attr>() as u32;
+        attr.config = number;
+        attr.read_format = READ_FORMAT;
+        attr.set_disabled(1);
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        open(&mut attr, whom, -1, None)
+    }
+
     /// An event that counts nothing and tells which threads come to and leave a CPU, whosever they are.
     ///
     /// # Errors

@@ -194,6 +194,22 @@ pub fn last_cpu(tid: u32) -> Option<u32> {
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
+/// Where a thread that sleeps left its own code: its stack pointer, and the instruction. `None` while it runs or is ready to, and
+/// of a thread that this process may not trace.
+#[must_use]
+pub fn sleeps_at(pid: u32, tid: u32) -> Option<(u64, u64)> {
+    let call = fs::read(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    parse_syscall(&String::from_utf8_lossy(&call))
+}
+
+/// `-1 0x7ffd… 0x7f12…`, `202 0x… 0x7ffd… 0x7f12…` with six arguments between, or `running`.
+fn parse_syscall(call: &str) -> Option<(u64, u64)> {
+    let mut words = call.split_ascii_whitespace().rev();
+    let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (ip, sp) = (number()?, number()?);
+    (ip != 0 && sp != 0).then_some((sp, ip))
+}
+
 /// The processes whose chain of parents leads to one of `ancestors`, without those themselves unless one descends from
 /// another, in ascending order.
 /// Those that have ended and only wait to be reaped are left out. Processes that begin meanwhile may
@@ -366,6 +382,43 @@ pub fn own_peak_resident_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stack_pointer_of_who_sleeps_is_read() {
+        let waits = "202 0x7f0010 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd10 0x7f12ab\n";
+        assert_eq!(parse_syscall(waits), Some((0x7ffd10, 0x7f12ab)));
+        assert_eq!(
+            parse_syscall("-1 0x7ffd10 0x7f12ab\n"),
+            Some((0x7ffd10, 0x7f12ab))
+        );
+        for none in [
+            "running\n",
+            "",
+            "-1 0x0 0x0",
+            "1 2 3",
+            "0xfffffffffffffffff 0x1",
+        ] {
+            assert_eq!(parse_syscall(none), None, "{none:?}");
+        }
+        let (told, tid) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            let here = 0_u8;
+            // SAFETY: no condition.
+            let tid = unsafe { libc::gettid() } as u32;
+            told.send((tid, std::ptr::from_ref(&here).addr())).unwrap();
+            end.recv().unwrap_err();
+        });
+        let (tid, here) = tid.recv().unwrap();
+        let found = std::iter::repeat_with(|| {
+            std::thread::yield_now();
+            sleeps_at(std::process::id(), tid)
+        });
+        let (sp, ip) = found.take(1_000_000).flatten().next().unwrap();
+        assert!((here - 65_536..here + 4_096).contains(&(sp as usize)) && ip > 0);
+        drop(ends);
+        sleeper.join().unwrap();
+    }
 
     #[test]
     fn a_mapping_with_blanks_in_its_path_is_read_whole() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linewise_recording::{Address, Object, ObjectKind, Pid, Tid};
+use linewise_recording::{Address, Object, ObjectKind, Operation, Pid, Tid};
 
 use super::names::Names;
 use crate::views::Clusters;
@@ -143,20 +143,24 @@ fn likeness(group: &Group, line: &LineSharing, names: &Names<'_>) -> Option<Like
     }
 }
 
-/// The object that most of the line's sampled time goes to.
+/// The object that most of the line's sampled time goes to, of those that somebody writes: what is only read waits for what lies
+/// beside it.
 pub(super) fn main_object<'a>(line: &LineSharing, names: &Names<'a>) -> Option<&'a Object> {
-    let mut weights: BTreeMap<Address, (f64, &Object)> = BTreeMap::new();
+    let mut weights: BTreeMap<Address, (bool, f64, &Object)> = BTreeMap::new();
     for place in &line.places {
         if let Some(object) = names.object(line.pid, place.touch.address) {
+            let (is_written, weight, _) = weights
+                .entry(object.address)
+                .or_insert((false, 0.0, object));
+            *is_written |= place.touch.operation != Operation::Load;
             // Traps count a little, for lines whose accesses are hardly ever sampled.
-            weights.entry(object.address).or_insert((0.0, object)).0 +=
-                place.weight + place.traps as f64;
+            *weight += place.weight + place.traps as f64;
         }
     }
     weights
         .into_values()
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, object)| object)
+        .max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
+        .map(|(.., object)| object)
 }
 
 /// How many objects the lines of a group are of.

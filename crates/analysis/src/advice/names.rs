@@ -90,7 +90,7 @@ impl<'a> Names<'a> {
         match object.kind {
             ObjectKind::Static => object.size > 0,
             ObjectKind::Heap | ObjectKind::Mapping => self.allocations.contains_key(&place),
-            ObjectKind::Stack => false,
+            ObjectKind::Stack => !object.declared_at.is_empty(),
         }
     }
 

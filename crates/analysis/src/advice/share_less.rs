@@ -33,8 +33,14 @@ fn padding(false_share: Interval) -> String {
     }
 }
 
-/// Proposes how threads come to share less.
+/// Proposes how threads come to share less, and that what is only read does not wait with them.
 pub(super) fn share_less(it: Shared<'_>) -> Change {
+    let mut change = share_bytes_less(it);
+    change.text.push_str(&only_read(it.accesses));
+    change
+}
+
+fn share_bytes_less(it: Shared<'_>) -> Change {
     let text = |text: String| Change {
         text,
         source: String::new(),
@@ -203,6 +209,38 @@ fn lock(it: Shared<'_>) -> String {
     let padding = padding(it.false_share);
     format!(
         "Threads fight over a lock{name}: {padding}. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
+    )
+}
+
+/// What is said of fields that nobody writes, if a good part of the waiting is there.
+fn only_read(accesses: &[AccessRow]) -> String {
+    const GOOD_PART: f64 = 0.2;
+    let written: Vec<&AccessRow> = (accesses.iter())
+        .filter(|it| it.op != Operation::Load)
+        .collect();
+    let bytes = |it: &AccessRow| {
+        let first = it.line_address + u64::from(it.offset);
+        first..first + u64::from(it.size.max(1))
+    };
+    let are_one = |a: &AccessRow, b: &AccessRow| {
+        let (one, other) = (bytes(a), bytes(b));
+        a.field == b.field || one.start < other.end && other.start < one.end
+    };
+    let is_only_read = |it: &&AccessRow| {
+        it.op == Operation::Load
+            && !is_lock(it)
+            && !it.field.is_empty()
+            && !written.iter().any(|other| are_one(it, other))
+    };
+    let read: Vec<&AccessRow> = accesses.iter().filter(is_only_read).collect();
+    let share: f64 = read.iter().map(|it| it.share).sum();
+    if share < GOOD_PART {
+        return String::new();
+    }
+    let fields = touched_fields(read).join("`, `");
+    format!(
+        " {:.0} % of the waiting is where `{fields}` is read, which nobody was seen to write: move it to another line.",
+        100.0 * share
     )
 }
 

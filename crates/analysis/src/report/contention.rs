@@ -242,6 +242,7 @@ pub(crate) fn object_title(object: &ObjectRow) -> String {
     };
     match (object.accessed_type.as_str(), object.kind) {
         ("", _) | (_, ObjectKind::Static) => name.to_owned(),
+        (_, ObjectKind::Stack) if !object.declared_at.is_empty() => name.to_owned(),
         (kind, ObjectKind::Stack) => format!("{kind} on the {name}"),
         (kind, ObjectKind::Heap | ObjectKind::Mapping) => format!("{kind} in {name}"),
     }

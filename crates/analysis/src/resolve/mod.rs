@@ -40,6 +40,7 @@ mod remedy;
 mod scopes;
 mod source_frames;
 mod split;
+mod stack_slots;
 mod symbols;
 mod typer;
 mod types;
@@ -52,7 +53,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
+use linewise_recording::{Address, Frame, Map, MapKind, Pid, StackFrame, Thread};
 
 pub use callers::Callers;
 pub use debuginfod::{Debuginfod, NoDebugInfo};
@@ -79,6 +80,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub struct Resolver<'a> {
     maps: HashMap<Pid, Vec<Map>>,
     threads: Vec<Thread>,
+    stack_frames: Vec<StackFrame>,
     files: &'a dyn Files,
     store: &'a Store,
     modules: Vec<Module<'a>>,
@@ -118,6 +120,7 @@ impl<'a> Resolver<'a> {
         Self {
             maps: by_process,
             threads: threads.to_vec(),
+            stack_frames: Vec::new(),
             files,
             store,
             modules: Vec::new(),
@@ -127,6 +130,13 @@ impl<'a> Resolver<'a> {
             loaded: HashMap::new(),
             deadline: Instant::now() + PATIENCE,
         }
+    }
+
+    /// What lies on stacks is told by these frames, too.
+    #[must_use]
+    pub fn with_stack_frames(mut self, frames: &[StackFrame]) -> Self {
+        self.stack_frames = frames.to_vec();
+        self
     }
 
     /// The source-level frames of the instruction at `address` of process `pid`, innermost first:

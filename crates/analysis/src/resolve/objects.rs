@@ -22,20 +22,34 @@ pub(crate) const GO_NAME: &str = "heap (Go)";
 /// What is said of memory whose blocks are not known: the line that the address is on.
 const LINE: u64 = 64;
 
-/// A static variable found at an address.
+/// A variable found at an address.
 pub(super) struct Found {
-    /// Bytes between the module's own address space and memory.
-    bias: u64,
-    entry: Option<EntryId>,
+    /// Its module, by number.
+    pub(super) module: usize,
+    pub(super) entry: Option<EntryId>,
     /// Where this starts in the variable, if it is a piece of one.
-    piece_offset: u64,
-    /// First byte in the module's own address space.
-    address: u64,
-    size: u64,
-    name: String,
-    bare_name: String,
-    type_name: String,
-    declared_at: String,
+    pub(super) piece_offset: u64,
+    /// First byte; of a static one in the module's own address space until that is known.
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) name: String,
+    pub(super) bare_name: String,
+    pub(super) type_name: String,
+    pub(super) declared_at: String,
+}
+
+impl Found {
+    pub(super) fn object(self, pid: Pid, kind: ObjectKind) -> Object {
+        Object {
+            pid,
+            address: Address(self.address),
+            size: self.size,
+            kind,
+            name: self.name,
+            type_name: self.type_name,
+            declared_at: self.declared_at,
+        }
+    }
 }
 
 impl Resolver<'_> {
@@ -53,7 +67,8 @@ impl Resolver<'_> {
     /// The fields of `object`, which this resolver returned, that share a byte with the `length`
     /// bytes from `start`. Empty if the type of the object is not known.
     pub fn fields_in(&mut self, object: &Object, start: Address, length: u64) -> Vec<Field> {
-        if object.kind != ObjectKind::Static {
+        let is_declared = object.kind == ObjectKind::Stack && !object.declared_at.is_empty();
+        if object.kind != ObjectKind::Static && !is_declared {
             return Vec::new();
         }
         let end = start
@@ -88,15 +103,7 @@ impl Resolver<'_> {
 
     pub(super) fn object_at(&mut self, pid: Pid, address: Address) -> Object {
         if let Some(found) = self.static_at(pid, address) {
-            return Object {
-                pid,
-                address: Address(found.address.wrapping_add(found.bias)),
-                size: found.size,
-                kind: ObjectKind::Static,
-                name: found.name,
-                type_name: found.type_name,
-                declared_at: found.declared_at,
-            };
+            return found.object(pid, ObjectKind::Static);
         }
         let map = self.map_at(pid, address).cloned();
         // A program's .bss reaches beyond its file, into memory without a name.
@@ -108,7 +115,7 @@ impl Resolver<'_> {
             return heap_line(pid, address, GO_NAME);
         }
         if let Some(stack) = self.stack_at(pid, address, map.as_ref()) {
-            return stack;
+            return self.in_frame(pid, address).unwrap_or(stack);
         }
         let Some(map) = map else {
             return unknown(pid, address, "unmapped memory");
@@ -220,21 +227,20 @@ impl Resolver<'_> {
             let module = self.module(number)?;
             let own = address.0.wrapping_sub(bias);
             let mut found = from_debug_info(module, own).or_else(|| from_symbols(module, own))?;
-            found.bias = bias;
+            found.module = number;
+            found.address = found.address.wrapping_add(bias);
             return Some(found);
         }
         None
     }
 
-    /// The members of the static variable at `object` that lie in `start..end` of it.
+    /// The members of the variable at `object` that lie in `start..end` of it.
     fn members(&mut self, pid: Pid, object: Address, start: u64, end: u64) -> Vec<Member> {
-        let Some(found) = self.static_at(pid, object) else {
+        let found = self.static_at(pid, object);
+        let Some(found) = found.or_else(|| self.slot_at(pid, object)) else {
             return Vec::new();
         };
-        let Some((number, _)) = self.module_at(pid, object) else {
-            return Vec::new();
-        };
-        let Some(debug) = self.module(number).and_then(Module::debug) else {
+        let Some(debug) = self.module(found.module).and_then(Module::debug) else {
             return Vec::new();
         };
         let Some(entry) = found.entry.and_then(|entry| debug.debug.entry(entry)) else {
@@ -395,7 +401,7 @@ fn from_debug_info(module: &Module<'_>, address: u64) -> Option<Found> {
             }
             let (name, bare_name) = info.variables.names(&info.debug, variable)?;
             Some(Found {
-                bias: 0,
+                module: 0,
                 entry: Some(variable.entry),
                 piece_offset: variable.piece_offset,
                 address: variable.address,
@@ -413,7 +419,7 @@ fn from_symbols(module: &Module<'_>, address: u64) -> Option<Found> {
     let symbol = symbols.object(address)?;
     let name = symbols.name(symbol);
     Some(Found {
-        bias: 0,
+        module: 0,
         entry: None,
         piece_offset: 0,
         address: symbol.address,

@@ -31,6 +31,8 @@ struct Step {
     reads: Registers,
     /// Whether it changes in place the register that it writes: `and eax, 1`.
     in_place: bool,
+    /// Whether that keeps what it holds unless a condition is met: `cmovl eax, edx`.
+    may_keep: bool,
     /// Whether it counts: adds a constant to the register, shifts or doubles it.
     counts: bool,
     /// Whether it reads memory, and by which registers.
@@ -48,13 +50,17 @@ enum Kind {
     Other,
 }
 
-/// The address of the load on which a loop waits, if it does nothing but that.
-pub(super) fn polled(code: &Code, body: &Body) -> Option<u64> {
+/// The address of the load on which a loop waits, if it does nothing but that. What the loops `within` it add up in a round must be
+/// what ends it: a sum over several words that others change is looked at, any other is worked at.
+pub(super) fn polled(code: &Code, body: &Body, within: &Body) -> Option<u64> {
+    let inner = steps(code, within)?;
     let steps = steps(code, body)?;
     let registers = Known::of(&steps);
+    let sums = inner.iter().filter(|it| it.in_place && !it.counts);
+    let sums = sums.fold(0, |all, it| all | it.writes);
     registers
         .is_idle(&steps)
-        .then(|| registers.ends(&steps, code, body))?
+        .then(|| registers.ends(&steps, code, body, sums))?
 }
 
 /// Whether a loop only lets time pass, as between two looks: it counts its rounds and looks at nothing.
@@ -115,12 +121,15 @@ fn step(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Opti
         .any(|memory| memory.access() == OpAccess::Read);
     let bit = |register: Register| full(register).map_or(0, |it| 1_u16 << it);
     let base = bit(instruction.memory_base()) | bit(instruction.memory_index());
-    let (mut writes, mut reads) = (0, 0);
+    let (mut writes, mut reads, mut may_keep) = (0, 0, false);
     // Half of a register that is written is as good as all of it: nobody looks at the other.
     for used in info.used_registers() {
         match used.access() {
             OpAccess::Read | OpAccess::CondRead => reads |= bit(used.register()),
-            OpAccess::Write | OpAccess::CondWrite => writes |= bit(used.register()),
+            OpAccess::Write | OpAccess::CondWrite => {
+                writes |= bit(used.register());
+                may_keep |= used.access() == OpAccess::CondWrite;
+            }
             OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
                 writes |= bit(used.register());
                 reads |= bit(used.register());
@@ -145,6 +154,7 @@ fn step(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Opti
         writes,
         reads,
         in_place,
+        may_keep,
         counts: counts(instruction, writes, base),
         load: loads.then_some(base),
         kind,
@@ -239,7 +249,7 @@ impl Known {
             let constant = !known.written;
             for (register, writers) in writers {
                 let from = |which: Registers, it: &Step| it.reads & !(constant | which) == 0;
-                let is_made = writers.iter().any(|it| !it.in_place);
+                let is_made = writers.iter().any(|it| !it.in_place && !it.may_keep);
                 if is_made && writers.iter().all(|it| from(fresh, it)) {
                     known.fresh |= 1 << register;
                     let of_load = |it: &&Step| it.load.is_some() || it.reads & known.loaded != 0;
@@ -271,8 +281,8 @@ impl Known {
                 .all(|it| it.load.is_none_or(|base| base & !self.same() == 0))
     }
 
-    /// The load whose value ends the loop, by the branches that leave it.
-    fn ends(&self, steps: &[Step], code: &Code, body: &Body) -> Option<u64> {
+    /// The load whose value ends the loop, by the branches that leave it, one of which looks at all of `sums`.
+    fn ends(&self, steps: &[Step], code: &Code, body: &Body, sums: Registers) -> Option<u64> {
         let by_ip: BTreeMap<u64, &Step> = steps.iter().map(|it| (it.ip, it)).collect();
         let leaves = |block: &&usize| {
             let next = code.blocks.get(**block).map(|it| &it.next);
@@ -290,7 +300,7 @@ impl Known {
             // What sets the flags: the last that compares, or that computes.
             let decides = back.find(|it| it.kind == Kind::Compare || it.in_place)?;
             let looked_at = decides.reads | if decides.in_place { decides.writes } else { 0 };
-            if looked_at & !self.same() != 0 {
+            if looked_at & !self.same() != 0 || sums & !looked_at != 0 {
                 return None;
             }
             // In its own frame a thread keeps what it holds it against.

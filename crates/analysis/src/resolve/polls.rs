@@ -118,27 +118,27 @@ impl<'c> Sampled<'c> {
         }
     }
 
-    /// The load on which the innermost loop waits that holds the instruction at `address`, but for one that only lets time pass
-    /// between two looks.
+    /// The load on which the innermost loop waits that holds the instruction at `address` and does nothing but wait.
     fn load_of(&self, address: u64) -> Option<u64> {
         let block = self.code.block_of(self.code.at(address)?)?;
-        let mut around = self.loops.iter().filter(|it| it.body.contains(&block));
-        let innermost = around.find(|it| !only_pauses(self.code, &it.body))?;
-        // Of those that begin with one block code does not say which is in the other.
-        let with_one_header = || self.loops.iter().filter(|it| it.header == innermost.header);
-        let all: BTreeSet<usize> = with_one_header().flat_map(|it| &it.body).copied().collect();
-        let all = self.weight(&all);
-        let mut mostly = with_one_header().filter(|it| {
-            it.body.contains(&block) && self.weight(&it.body) as f64 >= NEARLY_ALL * all as f64
-        });
-        mostly.find_map(|it| {
-            let mut within = self
-                .loops
-                .iter()
-                .filter(|other| other.header != it.header && other.body.is_subset(&it.body));
-            let waits = within.all(|other| only_pauses(self.code, &other.body));
-            waits.then(|| polled(self.code, &it.body))?
+        let around = self.loops.iter().filter(|it| it.body.contains(&block));
+        around.filter(|it| self.is_most_of_it(it)).find_map(|it| {
+            let inner = self.loops.iter().filter(|other| {
+                other.header != it.header
+                    && other.body.is_subset(&it.body)
+                    && !only_pauses(self.code, &other.body)
+            });
+            let inner = inner.flat_map(|other| &other.body).copied().collect();
+            polled(self.code, &it.body, &inner)
         })
+    }
+
+    /// Whether a loop has nearly all of the time of those that begin with the same block: code does not say which of them is in
+    /// the other.
+    fn is_most_of_it(&self, one: &Loop) -> bool {
+        let alike = self.loops.iter().filter(|it| it.header == one.header);
+        let all: BTreeSet<usize> = alike.flat_map(|it| &it.body).copied().collect();
+        self.weight(&one.body) as f64 >= NEARLY_ALL * self.weight(&all) as f64
     }
 
     fn weight(&self, blocks: &BTreeSet<usize>) -> u64 {

@@ -61,7 +61,8 @@ pub struct Resolved {
 #[must_use]
 pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> Resolved {
     let store = Store::default();
-    let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
+    let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store)
+        .with_stack_frames(&tables.stack_frames);
     let code: Vec<(Pid, Address)> = accessing_code(tables).into_iter().collect();
     let two = matches!(resolver.debug_size(&code), Some(0..=MOST_READ_TWICE))
         && code.len() >= LEAST_FOR_TWO;

@@ -56,6 +56,11 @@ pub(crate) struct PlaceArgs {
     /// Take what was seen from a file of counter values, a line of JSON for each interval, instead of looking
     #[arg(help_heading = "From where", long, value_name = "FILE")]
     pub(super) counters: Option<PathBuf>,
+    /// See the threads through the processor's counters and not by recordings: who shares, and not with whom
+    ///
+    /// On Intel's servers from Skylake on and AMD Zen 3 to 5, where there is a PMU
+    #[arg(help_heading = "From where", long, conflicts_with = "counters")]
+    pub(super) hardware_counters: bool,
     /// From where on something costs enough to move a thread for it: what `linewise calibrate -o FILE` wrote
     ///
     /// Without it those of the machine of the algorithm's paper: 550,000 transfers a second of a thread's time

@@ -6,6 +6,7 @@ mod hands;
 mod hands_tests;
 mod journal;
 mod kernel;
+mod live;
 mod observe;
 mod placing;
 mod say_moves;
@@ -28,6 +29,7 @@ pub(crate) use args::PlaceArgs;
 use hands::{Hands, Undone};
 use journal::Journal;
 use kernel::Linux;
+use live::ByCounters;
 use observe::{ByRecording, Observer};
 use placing::Placing;
 use say_moves::Events;
@@ -169,6 +171,7 @@ fn place(
     };
     let mut observer: Box<dyn Observer + '_> = match &args.counters {
         Some(file) => Box::new(ByStream::open(file)?),
+        None if args.hardware_counters => Box::new(ByCounters::begin(signals, args.look)?),
         None => Box::new(ByRecording {
             signals,
             time: args.look,

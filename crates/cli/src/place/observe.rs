@@ -131,13 +131,13 @@ impl Seen {
 }
 
 /// How long threads had run or wanted to, at a moment.
-struct Loads {
+pub(super) struct Loads {
     at: Instant,
     busy_ns: BTreeMap<TaskKey, u64>,
 }
 
 impl Loads {
-    fn of(processes: &[u32]) -> Self {
+    pub(super) fn of(processes: &[u32]) -> Self {
         let threads = threads(processes).into_iter();
         let busy = threads.map(|(key, process)| (key, busy_ns(process, key.tid)));
         Self {
@@ -146,8 +146,13 @@ impl Loads {
         }
     }
 
+    /// The threads that were there.
+    pub(super) fn threads(&self) -> impl Iterator<Item = TaskKey> {
+        self.busy_ns.keys().copied()
+    }
+
     /// The threads that are there now, with what they did since.
-    fn seen_since(&self, processes: &[u32]) -> Seen {
+    pub(super) fn seen_since(&self, processes: &[u32]) -> Seen {
         let passed = self.at.elapsed().as_nanos().max(1) as f64;
         let tasks = threads(processes).into_iter().filter_map(|(key, process)| {
             let since = self.busy_ns.get(&key).copied().unwrap_or(0);

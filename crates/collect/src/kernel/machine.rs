@@ -226,6 +226,10 @@ impl Processes for Machine {
         procfs::thread_cpu_time_ns(pid, tid)
     }
 
+    fn sleeps_at(&self, pid: u32, tid: u32) -> Option<(u64, u64)> {
+        procfs::sleeps_at(pid, tid)
+    }
+
     fn thread_stays(&self, pid: u32, tid: u32) -> Option<(u64, u64)> {
         procfs::thread_stays(pid, tid)
     }

@@ -138,6 +138,8 @@ pub(crate) trait Processes {
     fn threads(&self, pid: u32) -> io::Result<Vec<u32>>;
     fn thread_name(&self, pid: u32, tid: u32) -> Option<String>;
     fn thread_cpu_time_ns(&self, pid: u32, tid: u32) -> Option<u64>;
+    /// Stack pointer and instruction of a thread that sleeps.
+    fn sleeps_at(&self, pid: u32, tid: u32) -> Option<(u64, u64)>;
     /// CPU time, ns, and how often it came to a CPU.
     fn thread_stays(&self, pid: u32, tid: u32) -> Option<(u64, u64)>;
     fn cpu_time_ns(&self, pid: u32) -> Option<u64>;

@@ -226,6 +226,7 @@ macro_rules! all_tables {
             heap_sites: HeapSite,
             polls: Polling,
             marks: Mark,
+            stack_frames: StackFrame,
         }
     };
 }

@@ -634,6 +634,14 @@ pub(crate) fn tables() -> Tables {
             load_ip: Address(0x40_1150),
         }],
         marks: marks(),
+        stack_frames: vec![StackFrame {
+            pid: Pid(100),
+            tid: Tid(100),
+            time: Time(21_000_000),
+            ip: Address(0x40_1204),
+            low: Address(0x7ffd_0000),
+            high: Address(0x7ffd_00d0),
+        }],
         damage: Vec::new(),
     }
 }
@@ -743,5 +751,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.cache_contents.iter().cloned())?;
     writer.push(tables.heap_sites.iter().cloned())?;
     writer.push(tables.polls.iter().cloned())?;
-    writer.push(tables.marks.iter().cloned())
+    writer.push(tables.marks.iter().cloned())?;
+    writer.push(tables.stack_frames.iter().cloned())
 }

@@ -91,6 +91,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.heap_sites.len(),
         rows.polls.len(),
         rows.marks.len(),
+        rows.stack_frames.len(),
         recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(

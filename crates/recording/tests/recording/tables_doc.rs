@@ -91,6 +91,11 @@ const JOINS: &[(&str, &str, &str)] = &[
         "heap_blocks.address",
         "With `pid`, likewise, `allocated <= time` and `freed` null or later.",
     ),
+    (
+        "traps.address",
+        "stack_frames.low",
+        "With `pid`: the frame that held it, `low <= address and address < high`.",
+    ),
     ("fields.object", "objects.address", "With `pid`."),
     ("traps.watch", "watches.id", ""),
     ("reuse_traps.watch", "reuse_watches.id", ""),

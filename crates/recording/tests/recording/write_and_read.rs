@@ -241,6 +241,7 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
         "heap_sites",
         "polls",
         "marks",
+        "stack_frames",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

@@ -10,6 +10,7 @@ mod own_process;
 mod polls;
 mod recorded;
 mod split;
+mod stack_slots;
 mod unoptimised;
 
 use std::collections::HashMap;

@@ -20,6 +20,8 @@ ONCE void spins_for_a_ticket(struct ring *r, unsigned mine) { while ((unsigned)L
 ONCE void spins_backing_off(void) { int n = 1; while (!LOAD(flag)) { for (int i = 0; i < n; i++) PAUSE(); n <<= 1; } }
 ONCE void spins_at_a_slot(struct ring *r, int i) { while (!LOAD(r->slots[i & 7])) ; }
 ONCE void spins_in_turns(long rounds) { for (long i = 1; i <= rounds; i++) while (LOAD(flag) < i) PAUSE(); }
+ONCE void spins_until_all_are(int n) { for (;;) { unsigned long s = 0; for (int j = 1; j < n; j++) s += LOAD(rings[j].tail); if (s == 0) break; } }
+ONCE void spins_until_one_is(int n) { for (;;) for (int j = 0; j < n; j++) if (LOAD(rings[j].tail) != 0) return; }
 ONCE void begin_of_others(void) {}
 ONCE long adds(const long *a, long n) { long s = 0; for (long i = 0; i < n; i++) s += a[i]; return s; }
 ONCE long hashes_until_told(long x) { while (!stop) x = x * 1103515245 + 12345; return x; }
@@ -35,12 +37,14 @@ ONCE void takes(int *lock) { while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIR
 ONCE double computes(double x, long n) { for (long i = 0; i < n; i++) x = x * 0.5 + 1.0; return x; }
 ONCE long adds_again_and_again(const long *a, long n) { long s = 0; while (!stop) { long i = 0; s = 0; do s += a[i]; while (++i < n); } return s; }
 ONCE long counts_to_it(void) { long i = 0; while (i < stop) i++; return i; }
+ONCE long adds_up_what_it_finds(const long *a, long n) { long all = 0; while (!stop) { long s = 0, i = 0; do s += a[i]; while (++i < n); all += s; } return all; }
+ONCE long has_the_most(const long *a, long n) { long most = 0; while (!stop) { long s = 0, i = 0; do s += a[i]; while (++i < n); if (s > most) most = s; } return most; }
 ONCE void end(void) {}
 int main(void) { return 0; }
 ";
 
 /// The functions that poll at most one load, by name.
-const POLLING: [&str; 8] = [
+const POLLING: [&str; 10] = [
     "spins",
     "spins_bare",
     "spins_for_a_while",
@@ -49,8 +53,10 @@ const POLLING: [&str; 8] = [
     "spins_backing_off",
     "spins_at_a_slot",
     "spins_in_turns",
+    "spins_until_all_are",
+    "spins_until_one_is",
 ];
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 16] = [
     "adds",
     "hashes_until_told",
     "mixes_until_told",
@@ -65,6 +71,8 @@ const OTHERS: [&str; 14] = [
     "computes",
     "adds_again_and_again",
     "counts_to_it",
+    "adds_up_what_it_finds",
+    "has_the_most",
 ];
 
 /// The loads on which the loop of a function waits, if it is sampled everywhere.

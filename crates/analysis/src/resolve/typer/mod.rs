@@ -222,6 +222,14 @@ impl<'m, 'a> Typer<'m, 'a> {
         Some(info.variables.names(self.debug, variable)?.0)
     }
 
+    /// The variable in the frame of the function at `address` that holds the byte at this distance from the canonical frame
+    /// address: its entry, its type, and how far its first byte is from there.
+    pub(super) fn slot(&self, address: u64, distance: i64) -> Option<(EntryId, EntryId, i64)> {
+        let function = self.function(address)?;
+        let (variable, start) = function.scope.at(address, distance)?;
+        Some((variable.entry, variable.kind, start))
+    }
+
     fn local_name(&self, entry: EntryId) -> Option<String> {
         let name = self.debug.name(&self.debug.entry(entry)?)?;
         Some(format!("{name} (local)"))

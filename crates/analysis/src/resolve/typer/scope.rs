@@ -103,6 +103,21 @@ impl Scope {
         }
     }
 
+    /// The variable in the frame that is declared at the instruction at `address` to hold the byte at this distance from the
+    /// canonical frame address, and how far its first byte is from there. Of variables one in the other, as after inlining, the
+    /// largest tells most.
+    pub(super) fn at(&self, address: u64, distance: i64) -> Option<(&Variable, i64)> {
+        let declared = self.in_frame.iter().filter_map(|variable| {
+            let Location::Frame(start) = variable.place else {
+                return None;
+            };
+            let end = start.checked_add_unsigned(variable.size?)?;
+            let holds = (start..end).contains(&distance) && variable.range.contains(&address);
+            holds.then(|| (variable, start.wrapping_sub_unsigned(variable.within)))
+        });
+        declared.max_by_key(|(variable, _)| (variable.size, variable.entry))
+    }
+
     /// Places of all variables.
     fn places(&self) -> usize {
         self.variables.len() + self.in_frame.len()

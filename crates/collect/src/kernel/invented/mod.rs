@@ -448,6 +448,10 @@ impl Processes for Invented {
         self.with(|world| Some(world.processes.get(&pid)?.threads.get(&tid)?.cpu_ns))
     }
 
+    fn sleeps_at(&self, pid: u32, tid: u32) -> Option<(u64, u64)> {
+        self.with(|world| world.processes.get(&pid)?.threads.get(&tid)?.asleep)
+    }
+
     fn thread_stays(&self, pid: u32, tid: u32) -> Option<(u64, u64)> {
         self.with(|world| {
             let thread = world.processes.get(&pid)?.threads.get(&tid)?;

@@ -47,6 +47,8 @@ pub(crate) struct Thread {
     pub(crate) name: String,
     pub(crate) cpu_ns: u64,
     pub(crate) stays: u64,
+    /// Stack pointer and instruction, while it sleeps.
+    pub(crate) asleep: Option<(u64, u64)>,
 }
 
 #[derive(Default)]

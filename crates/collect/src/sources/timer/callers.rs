@@ -40,6 +40,17 @@ impl Callers {
         )
     }
 
+    /// The frame that holds `address` on the stack of a thread that sleeps at `at`; see [`Unwinder::frame_of`].
+    pub(crate) fn frame_of(
+        &mut self,
+        pid: u32,
+        at: Cursor,
+        words: &[u64],
+        address: u64,
+    ) -> Option<(u64, u64, u64)> {
+        self.unwinder.frame_of((pid, pid), at, words, address)
+    }
+
     /// Code was mapped: `length` bytes of the file `path` from `offset` on, at `start`.
     pub(crate) fn mapped(&mut self, pid: u32, start: u64, length: u64, offset: u64, path: &str) {
         self.unwinder.mapped(pid, (start, length), offset, path);

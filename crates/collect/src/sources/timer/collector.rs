@@ -46,11 +46,13 @@ mod pending;
 mod records;
 mod reuse;
 mod reuse_sampling;
+mod stack_frames;
 mod watches;
 
 pub(crate) use flow_recorder::FlowRecorder;
 use pending::{Pending, Postponed};
 pub(crate) use reuse_sampling::ReuseSampling;
+use stack_frames::LentLines;
 
 /// From one tick to the next: while something is armed; while it is to be taken down soon, or the heap
 /// recorder is new; and while nothing is. Where every CPU is busy a tick takes 50 to 100 µs from the target.
@@ -107,6 +109,7 @@ pub(crate) struct Collector<K: Kernel> {
     reuse: Option<ReuseSampling<K>>,
     heap: Option<HeapRecorder<K>>,
     flow: Option<FlowRecorder<K>>,
+    lent: LentLines,
 }
 
 impl<K: Kernel> Collector<K> {
@@ -167,6 +170,7 @@ impl<K: Kernel> Collector<K> {
             reuse: None,
             heap: None,
             flow: None,
+            lent: LentLines::default(),
             info,
             kernel,
         }
@@ -434,10 +438,13 @@ impl<K: Kernel> Collector<K> {
                 self.board
                     .visit(pid, trap.tid, address, trap.size, trap.time);
                 self.touched(trap.pid, trap.address, trap.time);
+                self.lent
+                    .trapped(trap.pid, trap.address, self.info.line_size);
                 self.writer.push([trap])?;
             }
             self.writer.push([row])?;
         }
+        self.look_for_frames(now)?;
         (answers.into_iter()).try_for_each(|answer| self.answered(answer))?;
         if all { self.drop_postponed() } else { Ok(()) }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer,
-    RegisterRule, UnwindContext, UnwindSection, X86_64,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
 };
 use linewise_heap::{Cursor, MOST_FRAMES, Rule};
 use linewise_machine::procfs;
@@ -19,6 +19,8 @@ use crate::target::binary::Binary;
 
 /// Bytes of call frame information that are read of one file, at most.
 const LARGEST: u64 = 256 << 20;
+/// Words of a stack that are tried as the frame pointer, at most.
+const MOST_GUESSES: usize = 64;
 
 /// A file that was mapped: its call frame information.
 #[derive(Debug, Default)]
@@ -122,8 +124,12 @@ impl Module {
         usize::try_from(found.checked_sub(self.eh_frame_address)?).ok()
     }
 
-    /// The rule at an address of the file.
-    fn rule(&self, address: u64) -> Option<Rule> {
+    /// What the call frame information says of an address of the file.
+    fn row<T>(
+        &self,
+        address: u64,
+        read: impl FnOnce(&UnwindTableRow<usize>) -> Option<T>,
+    ) -> Option<T> {
         let offset = self.described_at(address)?;
         let section = self.section();
         let bases = self.bases();
@@ -132,9 +138,34 @@ impl Module {
             .ok()?;
         let mut context = UnwindContext::new();
         // An error too where the function ends before the address.
-        let row = fde
-            .unwind_info_for_address(&section, &bases, &mut context, address)
-            .ok()?;
+        let row = fde.unwind_info_for_address(&section, &bases, &mut context, address);
+        read(row.ok()?)
+    }
+
+    /// The address in the file of the call that returns to `ip`.
+    fn called_from(&self, mapped: &Mapped, ip: u64) -> Option<u64> {
+        // The call is the instruction before its return address. What begins a mapping is none.
+        let call = (ip - 1).max(mapped.start);
+        let offset = call - mapped.start + mapped.offset;
+        let holds = |(first, _, size): &&(u64, u64, u64)| (*first..first + size).contains(&offset);
+        let (first, address, _) = self.segments.iter().find(holds)?;
+        Some(address + (offset - first))
+    }
+
+    /// Whether the function at an address of the file says that nobody called it: with it a thread begins.
+    fn is_outermost(&self, address: u64) -> bool {
+        let undefined = |row: &UnwindTableRow<usize>| {
+            matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)).then_some(())
+        };
+        self.row(address, undefined).is_some()
+    }
+
+    /// The rule at an address of the file.
+    fn rule(&self, address: u64) -> Option<Rule> {
+        self.row(address, Self::rule_of)
+    }
+
+    fn rule_of(row: &UnwindTableRow<usize>) -> Option<Rule> {
         let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
             return None;
         };
@@ -252,6 +283,73 @@ impl Unwinder {
         frames
     }
 
+    /// The frame that holds an address, of a thread that sleeps at `at`, whose frame pointer nobody knows; `words` of its
+    /// stack begin at `at.sp`. An instruction in the frame's function, the first byte of the frame, and one past its last.
+    ///
+    /// Where frames are found by the frame pointer, it is looked for: that of the words below which a return address lies, with
+    /// which the walk comes to where the thread began.
+    pub(crate) fn frame_of(
+        &mut self,
+        place: (u32, u32),
+        at: Cursor,
+        words: &[u64],
+        address: u64,
+    ) -> Option<(u64, u64, u64)> {
+        let to_beginning = |this: &mut Self, bp: u64| {
+            let (frame, last) = this.walk_past(place, Cursor { bp, ..at }, words, address)?;
+            this.is_outermost(place, last).then_some(frame)
+        };
+        if let Some(frame) = to_beginning(self, 0) {
+            return Some(frame);
+        }
+        let mut tried = 0;
+        for (number, word) in words.iter().enumerate().skip(1) {
+            if !self.is_code(place, *word) || self.rule(place, *word, None) == Some(Rule::End) {
+                continue;
+            }
+            if tried == MOST_GUESSES {
+                break;
+            }
+            tried += 1;
+            let frame = to_beginning(self, at.sp + 8 * (number as u64 - 1));
+            if frame.is_some() {
+                return frame;
+            }
+        }
+        None
+    }
+
+    /// Walks from a sleeping thread's innermost frame as far as rules and `words` lead: the frame that holds `address`, and an
+    /// instruction of the last frame's function.
+    fn walk_past(
+        &mut self,
+        place: (u32, u32),
+        at: Cursor,
+        words: &[u64],
+        address: u64,
+    ) -> Option<((u64, u64, u64), u64)> {
+        let base = at.sp;
+        let read = |address: u64| {
+            let distance = address.checked_sub(base)?;
+            let word = usize::try_from(distance / 8).ok()?;
+            (distance % 8 == 0).then(|| words.get(word).copied())?
+        };
+        // The rule for a return address is that of the byte before it.
+        let ip = at.ip.saturating_add(1);
+        let mut at = Cursor { ip, ..at };
+        let mut holder = None;
+        for _ in 0..MOST_FRAMES {
+            let Some(caller) = self.rule(place, at.ip, None)?.step(at, read) else {
+                break;
+            };
+            if (at.sp..caller.sp).contains(&address) {
+                holder = Some((at.ip - 1, at.sp, caller.sp));
+            }
+            at = caller;
+        }
+        Some((holder?, at.ip))
+    }
+
     /// Says that code was mapped: what is known of what lay there before is forgotten.
     pub(crate) fn mapped(
         &mut self,
@@ -314,30 +412,35 @@ impl Unwinder {
                 None => executable(pid, *memory)?,
             };
         }
-        let rule = match found.mapped.iter().find(holds) {
-            Some(mapped) => {
-                let module = modules
-                    .entry(mapped.path.clone())
-                    .or_insert_with(|| open(pid, &mapped.path));
-                // The call is the instruction before its return address. What begins a mapping is none.
-                let call = (ip - 1).max(mapped.start);
-                let offset = call - mapped.start + mapped.offset;
-                module
-                    .as_ref()
-                    .and_then(|module| {
-                        let segment = module.segments.iter();
-                        let (first, address, _) = segment
-                            .copied()
-                            .find(|(first, _, size)| (*first..first + size).contains(&offset))?;
-                        module.rule(address + (offset - first))
-                    })
-                    .unwrap_or(Rule::End)
-            }
-            // Code made at run time.
-            None => Rule::End,
-        };
+        let mapped = found.mapped.iter().find(holds);
+        let rule = mapped.and_then(|mapped| {
+            let module = modules
+                .entry(mapped.path.clone())
+                .or_insert_with(|| open(pid, &mapped.path));
+            let module = module.as_ref()?;
+            module.rule(module.called_from(mapped, ip)?)
+        });
+        // Code made at run time has none.
+        let rule = rule.unwrap_or(Rule::End);
         found.rules.insert(ip, rule);
         Some(rule)
+    }
+
+    /// Whether an address lies in what was read of the code of a process.
+    fn is_code(&self, (_, layout): (u32, u32), address: u64) -> bool {
+        let mapped = self.layouts.get(&layout).map(|it| &it.mapped);
+        mapped.is_some_and(|all| all.iter().any(|it| (it.start..it.end).contains(&address)))
+    }
+
+    /// Whether the function that a call returns to is that with which a thread begins.
+    fn is_outermost(&self, (_, layout): (u32, u32), ip: u64) -> bool {
+        let found = || {
+            let mapped = self.layouts.get(&layout)?.mapped.iter();
+            let mapped = mapped.clone().find(|it| (it.start..it.end).contains(&ip))?;
+            let module = self.modules.get(&mapped.path)?.as_ref()?;
+            Some(module.is_outermost(module.called_from(mapped, ip)?))
+        };
+        found().unwrap_or(false)
     }
 }
 

@@ -206,6 +206,23 @@ fn costs_that_are_doubted_are_said_so_before_the_findings() {
 }
 
 #[test]
+fn a_place_without_a_sample_is_no_row() {
+    let mut report = sample::everyday();
+    let mut never = report.findings[0].accesses[0].clone();
+    never.own = None;
+    (never.function, never.line, never.share) = ("never_sampled".to_owned(), 9, 0.0);
+    report.findings[0].accesses.push(never);
+    let document = render(&report);
+    let accesses = document.split("class=\"accesses\"").nth(1);
+    let accesses = accesses
+        .and_then(|it| it.split("</article>").next())
+        .unwrap();
+    let (table, below) = accesses.split_once("</table>").unwrap();
+    assert!(!table.contains("never_sampled"));
+    assert!(below.contains("1 more place"), "{below}");
+}
+
+#[test]
 fn a_place_is_not_its_own_caller() {
     let mut report = sample::everyday();
     let access = &mut report.findings[0].accesses[0];

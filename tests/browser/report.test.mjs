@@ -161,6 +161,18 @@ test("the first finding and the matrix are there", async () => {
   await close();
 });
 
+test("the first screen has the place and the whole change, also on a phone", async () => {
+  for (const [width, height] of [[1280, 800], [390, 844]]) {
+    const { page, close } = await open(sample("everyday"), { viewport: { width, height } });
+    const first = page.locator("#findings article").first();
+    for (const part of [".where", ".change .source"]) {
+      const { y, height: high } = await first.locator(part).last().boundingBox();
+      assert.ok(y + high <= height, `${part} ends at ${y + high} of ${height}`);
+    }
+    await close();
+  }
+});
+
 test("the tabs switch between threads and CPUs and between the kinds", async () => {
   const { page, trouble, close } = await open(sample("everyday"));
   const threads = page.locator("#matrix-threads");

@@ -8,6 +8,7 @@ use linewise_recording::{
 };
 
 use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
+use crate::command::command_line;
 use crate::details::{Details, code};
 use crate::locality;
 use crate::model::{
@@ -17,6 +18,7 @@ use crate::model::{
 use crate::quantity::median;
 use crate::replaced;
 use crate::resolve::Files;
+use crate::runtime::Runtimes;
 use crate::views::calls::calls;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, RunCoverage, cpu_time_ns, thread_ns};
 use crate::views::sampled_reuse::ExactCounts;
@@ -168,12 +170,33 @@ fn report_of(
         }
         propose_layouts(&mut report, private_bytes(info), info.line_size);
     }
+    remedies_of_runtimes(&mut report, &Runtimes::of(&tables.maps), !info.launched);
     report.notes.extend(replaced::note(info.complete, tables));
     locality::fill(&mut report, info, tables);
     if info.exact.is_none() {
         locality::fill_sampled(&mut report, info, tables, exact);
     }
     report
+}
+
+/// Tells of code without a name what its own runtime does about it; the processes go on if `runs`.
+fn remedies_of_runtimes(report: &mut Report, runtimes: &Runtimes, runs: bool) {
+    let accesses = report.findings.iter_mut().flat_map(|it| &mut it.accesses);
+    let of_findings = accesses.map(|it| (&mut it.missing, it.language.as_str()));
+    let hot = report.views.hot.iter_mut().flatten();
+    let types = report
+        .type_coverage
+        .iter_mut()
+        .flat_map(|it| &mut it.missing);
+    let of_types = types.map(|it| (&mut it.reason, ""));
+    let all = of_findings
+        .chain(hot.map(|it| (&mut it.missing, "")))
+        .chain(of_types);
+    for (missing, language) in all {
+        if let Some(remedy) = runtimes.remedy(missing, language, runs) {
+            *missing = remedy;
+        }
+    }
 }
 
 /// Whether an object can be of a type: it is named so, and what is touched of it are its members. Structs without a name
@@ -366,7 +389,7 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         .iter()
         .map(|latency| latency.round_trip_ns)
         .collect();
-    let command = info.command.join(" ");
+    let command = command_line(&info.command, info.launched);
     let virtual_on = if info.hypervisor.is_empty() {
         String::new()
     } else {

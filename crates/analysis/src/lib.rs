@@ -22,6 +22,7 @@
 
 pub mod advice;
 mod analyse;
+mod command;
 mod details;
 pub mod diff;
 mod group_threads;

@@ -1,6 +1,6 @@
 //! Runtimes that make code or interpret it, and keep a heap of their own: which one a process runs, by the files that it has mapped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use linewise_recording::{Frame, Map, Pid};
 
@@ -46,6 +46,19 @@ impl Runtime {
         all.find(|(file, _)| *file == bare).map(|(_, it)| *it)
     }
 
+    /// How it is made to tell the names of the code that it makes, of process `pid` while that runs.
+    fn naming(self, pid: &str) -> Option<String> {
+        Some(match self.heap {
+            "Java heap" => {
+                format!("run `jcmd {pid} Compiler.perfmap` while it runs (JDK 17 and later)")
+            }
+            "V8 heap" => "start node with `--perf-basic-prof`".to_owned(),
+            "Python heap" => "start Python with `-X perf` (3.12 and later)".to_owned(),
+            ".NET heap" => "start it with `DOTNET_PerfMapEnabled=1`".to_owned(),
+            _ => return None,
+        })
+    }
+
     /// The runtime whose heap memory is that was mapped by `site`.
     pub(crate) fn that_maps(site: &Frame) -> Option<Self> {
         // Go's is compiled into its programs.
@@ -56,6 +69,9 @@ impl Runtime {
         }
     }
 }
+
+/// How it begins what is said of code that was made at run time and has no name.
+const NAMELESS: &str = "code made at run time, of which /tmp/perf-PID.map tells nothing";
 
 /// The runtimes of the processes.
 #[derive(Debug, Default)]
@@ -71,6 +87,24 @@ impl Runtimes {
             }
         }
         Self(found)
+    }
+
+    /// What is missing of code: of what was made at run time what the runtimes that are there do about it, or that of `language` if one
+    /// is given; `runs` if the processes go on.
+    pub(crate) fn remedy(&self, missing: &str, language: &str, runs: bool) -> Option<String> {
+        let nameless = missing.starts_with(NAMELESS);
+        let those = |it: &(&Pid, &Runtime)| language.is_empty() || it.1.language == language;
+        let pid = |pid: &Pid| match runs {
+            true => pid.to_string(),
+            false => "PID".to_owned(),
+        };
+        let named = (self.0.iter()).filter(|it| nameless && those(it));
+        let remedies: BTreeSet<String> = named
+            .filter_map(|(of, runtime)| runtime.naming(&pid(of)))
+            .collect();
+        let remedies: Vec<String> = remedies.into_iter().collect();
+        (!remedies.is_empty())
+            .then(|| format!("{NAMELESS}, nor a jitdump: {}", remedies.join("; ")))
     }
 
     /// The runtime that made the code of a frame, or whose own that is.
@@ -159,6 +193,28 @@ mod tests {
         assert_eq!(of("/opt/jdk/lib/server/libjvm.so"), Some("Java heap"));
         assert_eq!(of("/opt/own.so"), None);
         assert_eq!(Runtimes::default().behind(&frame("", "work", "")), None);
+    }
+
+    #[test]
+    fn a_program_is_told_what_its_own_runtime_does_for_names() {
+        let known = |name: &str| Runtime::of_file(name).unwrap();
+        let both = Runtimes(HashMap::from([
+            (Pid(7), known("libjvm.so")),
+            (Pid(9), known("node")),
+        ]));
+        let nameless = format!("{NAMELESS}: all the others, too");
+        let of = |language, runs| both.remedy(&nameless, language, runs).unwrap();
+        assert!(of("java", true).contains("run `jcmd 7 Compiler.perfmap`"));
+        assert!(of("java", false).contains("run `jcmd PID Compiler.perfmap`"));
+        assert!(!of("java", true).contains("node") && !of("javascript", true).contains("jcmd"));
+        let all = of("", true);
+        assert!(
+            all.contains("jcmd 7") && all.contains("--perf-basic-prof"),
+            "{all}"
+        );
+        assert!(!all.contains("DOTNET"), "{all}");
+        assert_eq!(both.remedy("no debug info in /srv/a", "", true), None);
+        assert_eq!(Runtimes::default().remedy(&nameless, "", true), None);
     }
 
     #[test]

@@ -332,22 +332,32 @@ fn schedstat(pid: u32, tid: u32) -> Option<[u64; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// The command line of a process; its name in brackets when it has none.
+/// The command line of a process; its name in brackets when it has none. What a process writes over it is its first word:
+/// behind that are zeros.
 ///
 /// # Errors
 /// NotFound: there is no such process.
 pub fn command_line(pid: u32) -> io::Result<Vec<String>> {
     let bytes = fs::read(proc_path(pid, "cmdline"))?;
-    let words: Vec<String> = bytes
-        .split(|&byte| byte == 0)
-        .filter(|word| !word.is_empty())
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect();
+    let words = words_of(&bytes);
     if words.is_empty() {
         let name = fs::read_to_string(proc_path(pid, "comm")).unwrap_or_default();
         return Ok(vec![format!("[{}]", name.trim_end())]);
     }
     Ok(words)
+}
+
+fn words_of(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    let words = bytes.split(|&byte| byte == 0);
+    let mut words: Vec<String> = words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let is_written = |first: &String| first.is_empty() || first.contains(' ');
+    if words.first().is_some_and(is_written) {
+        words.retain(|word| !word.is_empty());
+    }
+    words
 }
 
 /// How many files this process has open; 0 when the kernel does not tell.
@@ -527,6 +537,9 @@ mod tests {
         assert!(here.iter().any(|mapping| mapping.executable));
         assert!(!threads(pid).unwrap().is_empty());
         assert!(!command_line(pid).unwrap().is_empty());
+        assert_eq!(words_of(b"a\0\0b c\0\0"), ["a", "", "b c", ""]);
+        assert_eq!(words_of(b"server: idle\0\0\0"), ["server: idle"]);
+        assert!(words_of(b"").is_empty());
         assert!(own_peak_resident_bytes() > 0);
     }
 }

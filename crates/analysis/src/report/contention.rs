@@ -4,9 +4,10 @@
 use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Evidence, FieldRow, Finding, Interval, LineRow, ObjectRow, Report, Run, Samples, Sharing,
-    ThreadRow, TypeRow, TypeVote,
+    AccessRow, Evidence, FieldRow, Finding, Interval, LineRow, ObjectRow, Report, Run, Samples,
+    Sharing, ThreadRow, TypeRow, TypeVote,
 };
+use super::places::{self, OwnPlace};
 use super::text;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, HALF, SELDOM, may_meet};
 
@@ -129,6 +130,23 @@ pub(crate) fn nothing_found(report: &Report) -> &'static str {
 
 /// Why it says little that nothing was found: how much of the run was not seen, in words; nothing where enough was.
 pub(crate) fn little_seen(report: &Report) -> Vec<String> {
+    not_seen(report, SELDOM)
+}
+
+/// Why the costs of findings may be too low, and what to do; `None` where enough was seen.
+pub(crate) fn costs_doubted(report: &Report) -> Option<String> {
+    let little = match report.findings.is_empty() {
+        true => Vec::new(),
+        false => not_seen(report, HALF),
+    };
+    (!little.is_empty()).then(|| {
+        let little = text::capital(&little.join("; "));
+        format!("{little}. Costs may be too low: run again for longer on a quiet machine.")
+    })
+}
+
+/// What was seen too little of; threads are to run at once for the share `at_once` of the time in which they could.
+fn not_seen(report: &Report, at_once: f64) -> Vec<String> {
     let coverage = &report.coverage;
     let below = |share: Option<f64>, least: f64| share.filter(|it| *it < least);
     let times = report.run.threads.iter().map(|it| it.cpu_time_ns);
@@ -151,9 +169,9 @@ pub(crate) fn little_seen(report: &Report) -> Vec<String> {
             text::percent(share)
         ));
     }
-    if let Some(share) = below(coverage.at_once, SELDOM * may_meet(times)) {
+    if let Some(share) = below(coverage.at_once, at_once * may_meet(times)) {
         little.push(format!(
-            "for {} of their time threads ran while others ran, too, and only then lines move: had they to wait for CPUs that others took, or for each other?",
+            "threads ran at once for {} of their time, and only then lines move (others may have taken their CPUs)",
             text::percent(share)
         ));
     }
@@ -234,17 +252,49 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     doubts
 }
 
-/// What an object is called: of memory that has no name of its own by the type of what is touched there.
-pub(crate) fn object_title(object: &ObjectRow) -> String {
+/// What the object of a finding is called: of memory that has no name of its own by the type of what is touched there, or else by
+/// who uses it.
+pub(crate) fn object_title(finding: &Finding) -> String {
+    let object = &finding.object;
     let name = match object.name.as_str() {
         "" => object.kind.word(),
         name => name,
     };
     match (object.accessed_type.as_str(), object.kind) {
-        ("", _) | (_, ObjectKind::Static) => name.to_owned(),
+        (_, ObjectKind::Static) => name.to_owned(),
+        ("", ObjectKind::Heap | ObjectKind::Mapping) if object.allocated_at.is_empty() => {
+            used_by(name, &finding.accesses)
+        }
+        ("", _) => name.to_owned(),
         (_, ObjectKind::Stack) if !object.declared_at.is_empty() => name.to_owned(),
         (kind, ObjectKind::Stack) => format!("{kind} on the {name}"),
-        (kind, ObjectKind::Heap | ObjectKind::Mapping) => format!("{kind} in {name}"),
+        (kind, _) if name.starts_with("heap") => format!("{kind} on the {name}"),
+        (kind, _) => format!("{kind} in {name}"),
+    }
+}
+
+/// Memory that nobody names: `heap memory used by push (queue.c:41) and pop (queue.c:52)`.
+fn used_by(name: &str, accesses: &[AccessRow]) -> String {
+    const USERS: usize = 2;
+    let name = match name.strip_prefix("heap") {
+        Some(which) => format!("heap memory{which}"),
+        None => name.to_owned(),
+    };
+    let words = |it: &OwnPlace<'_>| match it.place.line {
+        0 => it.place.function.clone(),
+        line => format!(
+            "{} ({}:{line})",
+            it.place.function,
+            text::file_name(&it.place.file)
+        ),
+    };
+    let places = places::of_accesses(accesses);
+    let mut users: Vec<String> = places.iter().map(words).collect();
+    users.retain(|it| !it.is_empty());
+    users.truncate(USERS);
+    match users.is_empty() {
+        true => name,
+        false => format!("{name} used by {}", text::listing(&users)),
     }
 }
 
@@ -500,7 +550,7 @@ mod tests {
         assert!(switches.contains("is known for 10 %"), "{switches}");
         let in_turns = with(&|it| it.coverage.at_once = Some(0.05));
         assert!(
-            in_turns.starts_with("for 5.0 % of their time"),
+            in_turns.starts_with("threads ran at once for 5.0 % of their time"),
             "{in_turns}"
         );
         // Where one thread does nearly all the work there is hardly a time to meet.
@@ -509,6 +559,56 @@ mod tests {
             it.run.threads[0].cpu_time_ns *= 100;
         });
         assert_eq!(alone, "");
+    }
+
+    #[test]
+    fn memory_without_a_name_is_called_by_who_uses_it() {
+        let mut finding = sample::everyday().findings[0].clone();
+        let place = |it: &mut AccessRow| {
+            it.own = None;
+            (it.function, it.file, it.line) = ("push".to_owned(), "/src/queue.c".to_owned(), 41);
+        };
+        finding.accesses.iter_mut().for_each(place);
+        finding.object.kind = ObjectKind::Heap;
+        finding.object.accessed_type.clear();
+        let mut title = |name: &str| {
+            finding.object.name = name.to_owned();
+            object_title(&finding)
+        };
+        assert_eq!(title("heap"), "heap memory used by push (queue.c:41)");
+        let arena = "heap memory (malloc arena of threads) used by push (queue.c:41)";
+        assert_eq!(title("heap (malloc arena of threads)"), arena);
+        finding.object.allocated_at = vec!["make (queue.c:5)".to_owned()];
+        finding.object.name = "block allocated by make".to_owned();
+        assert_eq!(object_title(&finding), "block allocated by make");
+        finding.object.name = "heap".to_owned();
+        finding.object.accessed_type = "struct queue".to_owned();
+        assert_eq!(object_title(&finding), "struct queue on the heap");
+    }
+
+    #[test]
+    fn costs_of_findings_are_doubted_where_threads_hardly_met() {
+        let with = |change: &dyn Fn(&mut Report)| {
+            let mut report = sample::everyday();
+            change(&mut report);
+            costs_doubted(&report)
+        };
+        assert_eq!(with(&|_| {}), None);
+        let meet = may_meet((sample::everyday().run.threads.iter()).map(|it| it.cpu_time_ns));
+        assert_eq!(with(&|it| it.coverage.at_once = Some(0.6 * meet)), None);
+        let busy = with(&|it| it.coverage.at_once = Some(0.2 * meet)).unwrap();
+        assert!(
+            busy.starts_with("Threads ran at once for")
+                && busy.ends_with("run again for longer on a quiet machine."),
+            "{busy}"
+        );
+        let short = with(&|it| (it.samples.total, it.samples.kernel) = (60, None));
+        assert!(short.unwrap().starts_with("60 samples of its own code."));
+        let nothing = with(&|it| {
+            it.findings.clear();
+            it.coverage.at_once = Some(0.0);
+        });
+        assert_eq!(nothing, None);
     }
 
     #[test]

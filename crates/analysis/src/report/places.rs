@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::model::{AccessRow, Finding, SourcePlace};
+use super::model::{AccessRow, CallChain, Finding, SourcePlace};
 use super::text;
 
 /// A place of the program's own code, or the innermost one where no such is known.
@@ -48,6 +48,13 @@ pub(super) fn listed(finding: &Finding, most: usize, slight: f64) -> Listed<'_> 
         hidden: rest.iter().map(count).sum::<u64>() + finding.unlisted.places,
         hidden_share: rest.iter().map(|it| it.share).sum::<f64>() + finding.unlisted.share,
     }
+}
+
+/// Where is waited most: what is said of a finding before what to change.
+pub(super) fn dearest(finding: &Finding) -> Vec<OwnPlace<'_>> {
+    const MOST: usize = 2;
+    const WORTH: f64 = 0.05;
+    listed(finding, MOST, WORTH).places
 }
 
 /// All of them, dearest first.
@@ -108,6 +115,32 @@ impl<'a> OwnPlace<'a> {
         }
     }
 
+    /// `55 % in `; nothing where shares are not known.
+    pub(super) fn share_in(&self) -> String {
+        match self.share > 0.0 {
+            true => format!("{} in ", text::percent(self.share)),
+            false => String::new(),
+        }
+    }
+
+    /// Calls without those of libraries and the place itself, which is told beside them.
+    pub(super) fn beyond(&self, chain: &CallChain) -> CallChain {
+        let SourcePlace {
+            function,
+            file,
+            line,
+        } = &self.place;
+        let own = match file.as_str() {
+            "" => function.clone(),
+            file => format!("{function} ({}:{line})", text::file_name(file)),
+        };
+        let at = chain.callers.iter().position(|it| *text::caller(it) == own);
+        CallChain {
+            share: chain.share,
+            callers: chain.callers[at.map_or(0, |at| at + 1)..].to_vec(),
+        }
+    }
+
     /// All accesses there.
     pub(super) fn accesses(&self) -> Accesses<'a> {
         let rows = self.instructions.iter().flat_map(|it| &it.rows).copied();
@@ -135,6 +168,20 @@ impl Accesses<'_> {
             (true, false) => format!("{op} +{}", first.offset),
             (false, false) => op.to_owned(),
         }
+    }
+
+    /// `worker-0 41312 and worker-1 41313`, or `8 threads`.
+    pub(super) fn threads(&self) -> String {
+        const NAMED: usize = 2;
+        let found = grouped(self.rows.iter().copied(), |row| row.tid);
+        if found.len() > NAMED {
+            return text::plural(found.len() as u64, "thread");
+        }
+        let name = |it: &Accesses<'_>| {
+            let name = text::sanitise(&it.rows[0].thread_name);
+            format!("{} {}", text::shorten(&name, 20), it.rows[0].tid)
+        };
+        text::listing(&found.iter().map(name).collect::<Vec<_>>())
     }
 
     /// `thread worker-0 41312 at +0 (31 %)`, `worker-1 41313 at +16 (27 %)`, `2 more`.

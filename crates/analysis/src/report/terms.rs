@@ -21,13 +21,13 @@ pub(super) fn head(report: &Report) -> Section {
         Term::new(TermKind::Code, "command", &run.command),
         short("recorded", recorded),
         short("threads", contention::threads_words(run)),
-        short("transfers", transfers(report)),
-        short("round trip", contention::round_trip(run)),
-        Term::new(TermKind::Long, "machine", &run.machine),
     ];
     let on_page = ending.into_iter().chain(facts);
+    let doubted = contention::costs_doubted(report);
+    let doubted = doubted.map(|words| Term::new(TermKind::Note, "note", words));
     Section {
         terms: (notes(&report.notes))
+            .chain(doubted)
             .chain(on_page.map(|term| term.only(Shown::OnPage)))
             .collect(),
         ..Section::new("run", "What was recorded")
@@ -67,7 +67,7 @@ fn transfers(report: &Report) -> String {
     contention::all_transfers(report, &of_what)
 }
 
-/// What the report rests on. The terminal, which has no head, has the machine and the like here.
+/// What the report rests on. The terminal, which has no head, has here how the run ended.
 pub(super) fn basis(report: &Report) -> Section {
     use TermKind::{Long, Short, Warning};
     let run = &report.run;
@@ -82,12 +82,14 @@ pub(super) fn basis(report: &Report) -> Section {
     let lost = losses(report).into_iter();
     terms.extend(lost.map(|words| Term::new(Warning, "lost", words)));
     terms.extend(run.overhead.iter().flat_map(|it| price(report, it)));
-    let round_trip = Term::new(Short, "round trip", contention::round_trip(run));
+    let transfers = Term::new(Long, "transfers", transfers(report));
+    terms.push(transfers.only(Shown::OnPage));
     let source = format!("{}: {}", run.source, run.source_reason);
     let ending = contention::ending(run).map(|words| Term::new(Warning, "ended", words));
-    terms.push(round_trip.only(Shown::OnTerminal));
+    let round_trip = contention::round_trip(run);
+    terms.push(Term::new(Short, "round trip", round_trip));
     terms.push(Term::new(Long, "source", source));
-    terms.push(Term::new(Long, "machine", &run.machine).only(Shown::OnTerminal));
+    terms.push(Term::new(Long, "machine", &run.machine));
     terms.extend(ending.map(|term| term.only(Shown::OnTerminal)));
     terms.extend(words(report).map(|words| Term::new(Long, "words", words)));
     Section {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use linewise_foreign::{is_safe, sanitise};
 
 use super::placed::Placed;
+use crate::command;
 use crate::report::text;
 use crate::views::groups::{GroupedThread, ThreadGroups};
 
@@ -13,11 +14,7 @@ const COMM: usize = 15;
 
 /// `word` as a shell takes it for one word.
 pub(super) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", sanitise(word).replace('\'', r"'\''")),
-    }
+    command::quoted(&sanitise(word))
 }
 
 /// Finds the threads of a placement.

@@ -13,7 +13,7 @@ use super::super::places::{Accesses, OwnPlace};
 use super::super::{contention, places, text};
 use super::chart::rect;
 use super::document::NEW_LINE;
-use super::written::{self, Name, Prose};
+use super::written::{self, Column, Name, Prose};
 
 /// Lines of an object that are drawn.
 const LINES: usize = 4;
@@ -21,6 +21,8 @@ const LINES: usize = 4;
 const ROWS: usize = 12;
 /// Places in the source that are listed, and call chains and fields of one; the JSON report has them all.
 const PLACES: usize = 32;
+/// One with less of the finding's time is not: no sample fell there, only traps.
+const SLIGHT: f64 = 1e-4;
 const CHAINS: usize = 3;
 const FIELDS: usize = 6;
 /// Callers of a place or an allocation that are listed.
@@ -56,17 +58,17 @@ pub(super) fn card(finding: &Finding, report: &Report) -> Markup {
             (title(finding))
             (cost_bar(finding))
             (change(finding))
+            @if !finding.accesses.is_empty() { (accesses(finding)) }
             @for line in finding.lines.iter().take(LINES) { (drawing(finding, line, &report.run)) }
             @if let Some(more) = contention::more_lines(finding, LINES) { p.quiet { (more) } }
             @if !finding.lines.is_empty() && !missing.is_empty() { p.quiet { (missing) } }
-            @if !finding.accesses.is_empty() { (accesses(finding)) }
+            (identity(finding))
             p.quiet { "Transfers: " (transfers) ". Rests on " (evidence) "." }
         }
     }
 }
 
 fn title(finding: &Finding) -> Markup {
-    let object = &finding.object;
     let interval = match finding.is_exact() {
         true => "band of a model",
         false => "90 % interval",
@@ -74,15 +76,13 @@ fn title(finding: &Finding) -> Markup {
     html! {
         div.top {
             div {
-                p class={ "kind " (kind_class(finding.kind)) } {
-                    span.rank { (finding.rank) } (kind_words(finding.kind))
+                div.title {
+                    p class={ "kind " (kind_class(finding.kind)) } {
+                        span.rank { (finding.rank) } (kind_words(finding.kind))
+                    }
+                    h3.name { (Name(&contention::object_title(finding))) }
                 }
-                h3.name { (Name(&contention::object_title(object))) }
-                (identity(finding))
-                @if !object.accessed_type.is_empty() { (accessed_as(object)) }
-                @if !object.allocated_at.is_empty() {
-                    p.quiet.name { "allocated by " (Name(&text::callers(&object.allocated_at, CALLERS))) }
-                }
+                (dearest_places(finding))
             }
             p.cost {
                 b { (text::percent(finding.cost.share)) }
@@ -93,7 +93,19 @@ fn title(finding: &Finding) -> Markup {
     }
 }
 
-/// What the object is, and where it is declared.
+/// Where is waited most, and who waits there.
+fn dearest_places(finding: &Finding) -> Markup {
+    html! {
+        @for it in &places::dearest(finding) {
+            p.name.where {
+                (it.share_in()) (code_place(&it.place)) (it.remark())
+                span.quiet { ", " (it.accesses().threads()) }
+            }
+        }
+    }
+}
+
+/// What the object is, where it is declared, and by whom it is allocated.
 fn identity(finding: &Finding) -> Markup {
     let object = &finding.object;
     html! {
@@ -104,6 +116,10 @@ fn identity(finding: &Finding) -> Markup {
             @if !object.declared_at.is_empty() {
                 " · " span title=(object.declared_at) { (Name(text::file_name(&object.declared_at))) }
             }
+        }
+        @if !object.accessed_type.is_empty() { (accessed_as(object)) }
+        @if !object.allocated_at.is_empty() {
+            p.quiet.name { "allocated by " (Name(&text::callers(&object.allocated_at, CALLERS))) }
         }
     }
 }
@@ -301,7 +317,7 @@ fn accesses(finding: &Finding) -> Markup {
         th.number { abbr title=(whole) { "Share" } }
         th { "Place" } th { "Does" } th { "Threads" } th { "Field" }
     };
-    let listed = places::listed(finding, PLACES, 0.0);
+    let listed = places::listed(finding, PLACES, SLIGHT);
     let mut said = Said::default();
     let places: Vec<Markup> = (listed.places.iter())
         .map(|it| place_rows(it, &mut said))
@@ -310,7 +326,10 @@ fn accesses(finding: &Finding) -> Markup {
     html! {
         (written::table("accesses", heads, rows))
         @if listed.hidden > 0 {
-            p.quiet { (text::plural(listed.hidden, "more place")) ", " (text::percent(listed.hidden_share)) }
+            p.quiet {
+                (text::plural(listed.hidden, "more place"))
+                @if listed.hidden_share > 0.0 { ", " (text::percent(listed.hidden_share)) }
+            }
         }
     }
 }
@@ -328,7 +347,9 @@ fn place_rows<'a>(place: &OwnPlace<'a>, said: &mut Said<'a>) -> Markup {
     let several = place.instructions.len() > 1;
     let callers = (all.rows.iter()).flat_map(|row| &row.called_from);
     let chains = callers.filter(|chain| said.chains.insert(&chain.callers));
-    let chains: Vec<&CallChain> = chains.take(CHAINS).collect();
+    let beyond = chains.map(|chain| place.beyond(chain));
+    let beyond = beyond.filter(|chain| !chain.callers.is_empty());
+    let chains: Vec<CallChain> = beyond.take(CHAINS).collect();
     let missing = (all.rows.iter()).map(|row| row.missing.as_str());
     let missing: Vec<&str> = missing
         .filter(|why| !why.is_empty() && said.missing.insert(why))
@@ -344,14 +365,14 @@ fn place_rows<'a>(place: &OwnPlace<'a>, said: &mut Said<'a>) -> Markup {
             }
             td.nowrap { @if !several { (all.touch()) } }
             td.name { (all.who().join(", ")) }
-            td.name { code { (Name(&fields_of(&all))) } }
+            td.name { code { (Column(&fields_of(&all))) } }
         }
         @if several { @for it in &place.instructions { tr.part {
             td.number { (text::percent(it.share)) }
             td.place { (inside(it)) }
             td.nowrap { (it.touch()) }
             td.name { (it.who().join(", ")) }
-            td.name { code { (Name(&fields_of(it))) } }
+            td.name { code { (Column(&fields_of(it))) } }
         } } }
     }
 }

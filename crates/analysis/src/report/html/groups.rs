@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::super::groups as words;
 use super::document::document;
 use super::written::{self, Name, Prose};
+use crate::command::command_line;
 use crate::report::{cells, text};
 use crate::views::groups::{Below, SharedObject, ThreadGroup, ThreadGroups};
 
@@ -32,7 +33,7 @@ pub fn render_groups(groups: &ThreadGroups) -> String {
             h1 { (words::verdict(groups)) }
             @for note in &groups.notes { p.note { b { "Note" } " " (Prose(note)) } }
             dl.facts {
-                (written::fact("Command", &groups.command.join(" "), "wide code"))
+                (written::fact("Command", &command_line(&groups.command, groups.launched), "wide code"))
                 (written::fact("Machine", &words::machine(groups), "wide"))
             }
         }
@@ -45,7 +46,7 @@ pub fn render_groups(groups: &ThreadGroups) -> String {
         }
         footer { p.quiet { "Cost is thread time lost. Ranges are 90 % intervals, of costs elsewhere with what the ratios of latencies leave open." } }
     };
-    document(&groups.command.join(" "), body)
+    document(&command_line(&groups.command, groups.launched), body)
 }
 
 fn matrix(groups: &ThreadGroups) -> Markup {

@@ -53,11 +53,12 @@ pub fn render_with(report: &Report, details: &Details) -> String {
     let body = html! {
         (header(report))
         main {
-            (findings(report))
+            @if !report.findings.is_empty() { (findings(report)) }
+            @for shown in sections::of_views(report) { (section::section(&shown)) }
+            @if report.findings.is_empty() { (nothing_found(report)) }
             (section::section(&sections::of_sharing(report)))
             @if let Some(shown) = sections::of_run(report, threads) { (section::section(&shown)) }
             @if let Some(calls) = calls { (calls::section(calls)) }
-            @for shown in sections::of_views(report) { (section::section(&shown)) }
             (code::section(&details.code))
             (types::section(report))
             (flow::section(report))
@@ -78,52 +79,53 @@ fn header(report: &Report) -> Markup {
             p.brand { "linewise" }
             h1 { (verdict(report)) }
             (section::terms(&sections::of_head(report).terms))
+            @if report.findings.is_empty() {
+                @let little = contention::little_seen(report);
+                @if !little.is_empty() { p.note { b { "Too little" } " " (little.join("; ")) } }
+            }
         }
     }
 }
 
 /// The whole report in a sentence.
-fn verdict(report: &Report) -> String {
+fn verdict(report: &Report) -> Markup {
     let Some(first) = report.findings.first() else {
-        return contention::nothing_found(report).to_owned();
+        return html! { (contention::nothing_found(report)) };
     };
-    let title = contention::object_title(&first.object);
+    let title = contention::object_title(first);
     let name = text::sanitise(&title);
-    let more = match report.findings.len() - 1 {
-        0 => String::new(),
-        n => format!(", and {}", text::plural(n as u64, "more finding")),
-    };
-    format!(
-        "{} of {} costs {} of thread time{more}",
-        finding::kind_words(first.kind),
-        text::shorten(&name, 48),
-        text::percent(first.cost.share),
-    )
+    let more = report.findings.len() as u64 - 1;
+    html! {
+        (finding::kind_words(first.kind)) " of " (text::shorten(&name, 60))
+        " costs " (text::percent(first.cost.share)) " of thread time"
+        @if more > 0 { ", and " a href="#others" { (text::plural(more, "more finding")) } }
+    }
 }
 
 fn findings(report: &Report) -> Markup {
     let rest = report.findings.len().saturating_sub(FINDINGS) as u64;
     html! {
         section #findings {
-            h2 { "Findings" }
-            @if report.findings.is_empty() { (nothing_found(report)) }
-            @if report.findings.len() > 1 { (contents(report)) }
-            @for finding in report.findings.iter().take(FINDINGS) { (finding::card(finding, report)) }
+            h2.unseen { "Findings" }
+            @for (i, finding) in report.findings.iter().take(FINDINGS).enumerate() {
+                @if i == 1 { (others(report)) }
+                (finding::card(finding, report))
+            }
             @if rest > 0 { p.quiet { (text::plural(rest, "more finding")) " in the JSON report." } }
         }
     }
 }
 
-/// The findings in a line each, to go to.
-fn contents(report: &Report) -> Markup {
+/// The findings behind the first in a line each, to go to.
+fn others(report: &Report) -> Markup {
     html! {
-        nav.contents aria-label="Findings" {
-            ol {
-                @for finding in report.findings.iter().take(FINDINGS) {
+        nav #others.contents aria-label="More findings" {
+            ol start="2" {
+                @for finding in report.findings.iter().take(FINDINGS).skip(1) {
                     li {
                         a href={ "#finding-" (finding.rank) } {
                             (text::percent(finding.cost.share)) " " (finding::kind_words(finding.kind)) " of "
-                            code { (Name(&contention::object_title(&finding.object))) }
+                            code { (Name(&contention::object_title(finding))) }
                         }
                     }
                 }
@@ -133,13 +135,7 @@ fn contents(report: &Report) -> Markup {
 }
 
 fn nothing_found(report: &Report) -> Markup {
-    html! {
-        div.card {
-            @let little = contention::little_seen(report);
-            @if !little.is_empty() {
-                p { b { "Seen only" } }
-                ul { @for little in &little { li { (little) } } }
-            }
+    let card = html! {
             p {
                 "Looked at " (contention::looked_at(report)) "."
                 @if let Some(share) = contention::contended_share(report) {
@@ -147,10 +143,11 @@ fn nothing_found(report: &Report) -> Markup {
                     " of the sampled thread time is at lines that move between threads."
                 }
             }
+            p { "Transfers: " (contention::all_transfers(report, " in the whole run")) "." }
             p { "Not excluded:" }
             ul { @for doubt in contention::not_excluded(report) { li { (Prose(&doubt)) } } }
-        }
-    }
+    };
+    written::section("findings", "What was looked at", card)
 }
 
 fn footer(report: &Report) -> Markup {

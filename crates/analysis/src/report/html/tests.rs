@@ -1,4 +1,4 @@
-use super::super::model::Interval;
+use super::super::model::{CallChain, Interval};
 use super::super::sample::{self, sample_calls};
 use super::document::{SCRIPT, STYLE, policy_hash};
 use super::*;
@@ -169,6 +169,71 @@ fn a_crowd_of_threads_is_grouped() {
     let document = render(&sample::crowd(500));
     assert!(document.contains("The 32 busiest of 500; the other 468 are one row."));
     assert!(document.len() < 2_000_000, "{} bytes", document.len());
+}
+
+/// Whether these stand in the document one behind the other.
+fn in_order(document: &str, parts: &[&str]) -> bool {
+    let at = parts.iter().map(|part| document.find(part));
+    let at: Option<Vec<usize>> = at.collect();
+    at.is_some_and(|at| at.is_sorted())
+}
+
+#[test]
+fn what_to_change_and_where_comes_first() {
+    let document = render(&sample::everyday());
+    let parts = [
+        "class=\"change\"",
+        "class=\"accesses\"",
+        "class=\"line\"",
+        "id=\"hot\"",
+        "id=\"sharing\"",
+    ];
+    assert!(in_order(&document, &parts));
+    let mut quiet = sample::quiet();
+    quiet.views = sample::everyday().views;
+    quiet.coverage.at_once = Some(0.01);
+    let parts = ["Too little</b>", "id=\"hot\"", "Not excluded"];
+    assert!(in_order(&render(&quiet), &parts));
+}
+
+#[test]
+fn costs_that_are_doubted_are_said_so_before_the_findings() {
+    let mut report = sample::everyday();
+    assert!(!render(&report).contains("Costs may be too low"));
+    report.coverage.at_once = Some(0.01);
+    let parts = ["<h1>", "Costs may be too low", "<article"];
+    assert!(in_order(&render(&report), &parts));
+}
+
+#[test]
+fn a_place_without_a_sample_is_no_row() {
+    let mut report = sample::everyday();
+    let mut never = report.findings[0].accesses[0].clone();
+    never.own = None;
+    (never.function, never.line, never.share) = ("never_sampled".to_owned(), 9, 0.0);
+    report.findings[0].accesses.push(never);
+    let document = render(&report);
+    let accesses = document.split("class=\"accesses\"").nth(1);
+    let accesses = accesses
+        .and_then(|it| it.split("</article>").next())
+        .unwrap();
+    let (table, below) = accesses.split_once("</table>").unwrap();
+    assert!(!table.contains("never_sampled"));
+    assert!(below.contains("1 more place"), "{below}");
+}
+
+#[test]
+fn a_place_is_not_its_own_caller() {
+    let mut report = sample::everyday();
+    let access = &mut report.findings[0].accesses[0];
+    let place = access.own.clone().unwrap_or_else(|| access.innermost());
+    let own = format!("{} ({}:{})", place.function, place.file, place.line);
+    let callers = [own, "caller (main.c:7)".to_owned()];
+    access.called_from = vec![CallChain {
+        share: 1.0,
+        callers: callers.into(),
+    }];
+    assert!(render(&report).contains(">called from caller (main.c:7)<"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ const WORD: usize = 9;
 pub fn render(diff: &Diff, options: &TerminalOptions, all: bool) -> String {
     let mut page = Page::new(options.width.clamp(MIN_WIDTH, MAX_WIDTH), options.colour);
     section::terms(&mut page, &sections::of_diff(diff).terms);
-    if !diff.notes.is_empty() {
+    if !page.is_empty() {
         page.blank();
     }
     side(&mut page, "before", &diff.before);

@@ -30,6 +30,7 @@ const INDENT: usize = 11;
 /// Prints `finding` of a run of `duration_ns`.
 pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
     headline(page, finding);
+    dearest_places(page, finding);
     change(page, finding);
     what_it_is(page, finding);
     page.blank();
@@ -96,12 +97,22 @@ fn object(finding: &Finding) -> String {
     if !object.declared_at.is_empty() {
         facts.push(text::file_name(&object.declared_at));
     }
-    let name = contention::object_title(object);
+    let name = contention::object_title(finding);
     let text = match facts.is_empty() {
         true => name,
         false => format!("{name} ({})", facts.join(", ")),
     };
     text::sanitise(&text).into_owned()
+}
+
+fn dearest_places(page: &mut Page, finding: &Finding) {
+    for (i, place) in places::dearest(finding).iter().enumerate() {
+        let label = if i == 0 { "   where" } else { "" };
+        let (function, source) = place_words(&place.place, page.width() - 2 * INDENT);
+        let (remark, who) = (place.remark(), place.accesses().threads());
+        let text = format!("{}{function}{source}{remark}, {who}", place.share_in());
+        page.labelled(label, INDENT, Tone::Dim, &text);
+    }
 }
 
 fn what_it_is(page: &mut Page, finding: &Finding) {
@@ -221,7 +232,7 @@ fn print_place<'a>(page: &mut Page, place: &OwnPlace<'a>, said: &mut Said<'a>) {
         }
     }
     if said.chains != Some(&first.called_from) {
-        let chains = first.called_from.iter().map(|chain| beyond(chain, place));
+        let chains = first.called_from.iter().map(|chain| place.beyond(chain));
         called_from(page, &margin, chains.filter(|it| !it.callers.is_empty()));
     }
     said.chains = Some(&first.called_from);
@@ -264,24 +275,6 @@ fn instruction(page: &mut Page, margin: &str, accesses: &Accesses<'_>) {
         (Tone::Plain, &what),
         (Tone::Dim, &inside),
     ]);
-}
-
-/// Calls without those of libraries and the place itself, which stands above them.
-fn beyond(chain: &CallChain, place: &OwnPlace<'_>) -> CallChain {
-    let SourcePlace {
-        function,
-        file,
-        line,
-    } = &place.place;
-    let own = match file.as_str() {
-        "" => function.clone(),
-        file => format!("{function} ({}:{line})", text::file_name(file)),
-    };
-    let at = chain.callers.iter().position(|it| *text::caller(it) == own);
-    CallChain {
-        share: chain.share,
-        callers: chain.callers[at.map_or(0, |at| at + 1)..].to_vec(),
-    }
 }
 
 fn called_from(page: &mut Page, margin: &str, chains: impl Iterator<Item = CallChain>) {

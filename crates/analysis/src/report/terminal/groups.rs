@@ -3,6 +3,7 @@
 use super::super::groups as words;
 use super::page::{MIN_WIDTH, Page, Tone};
 use super::{MAX_WIDTH, TerminalOptions, text};
+use crate::command::command_line;
 use crate::report::cells;
 use crate::views::groups::{ThreadGroup, ThreadGroups};
 
@@ -29,7 +30,7 @@ pub fn render_groups(groups: &ThreadGroups, options: &TerminalOptions) -> String
     term(
         &mut page,
         "command",
-        &text::sanitise(&groups.command.join(" ")),
+        &text::sanitise(&command_line(&groups.command, groups.launched)),
     );
     term(&mut page, "machine", &words::machine(groups));
     for note in &groups.notes {

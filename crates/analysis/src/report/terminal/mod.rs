@@ -53,14 +53,11 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
     let width = options.width.clamp(MIN_WIDTH, MAX_WIDTH);
     let mut page = Page::new(width, options.colour).in_full(options.verbose);
     section::terms(&mut page, &sections::of_head(report).terms);
-    if !report.notes.is_empty() {
+    if !page.is_empty() {
         page.blank();
     }
     verdict(&mut page, report);
-    if report.findings.is_empty() {
-        page.blank();
-        summary::nothing_found(&mut page, report);
-    }
+    summary::little_seen(&mut page, report);
     for finding in report.findings.iter().take(options.top) {
         page.blank();
         finding::print(&mut page, finding, report.run.duration_ns);
@@ -78,6 +75,10 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
     page.blank();
     for shown in &sections::of_views(report) {
         section::print(&mut page, shown);
+    }
+    if report.findings.is_empty() {
+        summary::nothing_found(&mut page, report);
+        page.blank();
     }
     types::print(&mut page, report);
     flow::print(&mut page, report);
@@ -148,6 +149,20 @@ mod tests {
         assert!(words.contains("4.0 % not seen to their end"), "{text}");
         assert!(words.contains("--rate-from"), "{text}");
         check(&sample::with_reuse_times(), 80);
+    }
+
+    #[test]
+    fn costs_that_are_doubted_are_said_so_before_the_findings() {
+        let mut report = sample::everyday();
+        report.notes.clear();
+        report.coverage.at_once = Some(0.01);
+        let text = plain(&report);
+        assert!(text.starts_with("note  Threads ran at once for 1.0 % of their time"));
+        let before = text.split("2 findings").next().unwrap_or_default();
+        assert!(
+            before.contains("Costs may be too low") && before.ends_with("\n\n"),
+            "{text}"
+        );
     }
 
     #[test]

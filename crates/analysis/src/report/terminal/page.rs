@@ -78,6 +78,11 @@ impl Page {
         self.width
     }
 
+    /// Whether nothing was printed yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
     pub(super) fn finish(self) -> String {
         self.out
     }

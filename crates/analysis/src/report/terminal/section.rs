@@ -5,7 +5,7 @@ use super::grid;
 use super::page::{MIN_WIDTH, Page, Tone};
 use super::text;
 use super::types::pad;
-use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};
+use crate::section::{Drawing, Head, Section, Shown, Table, Term, TermKind};
 
 /// Rows.
 const ROWS: usize = 6;
@@ -58,44 +58,66 @@ pub(super) fn terms(page: &mut Page, terms: &[Term]) {
 }
 
 fn rows(page: &mut Page, table: &Table) {
-    let Some((name, heads)) = table.heads.split_first() else {
+    let (shown, rest) = table.bounded(ROWS);
+    let rows: Vec<(String, Vec<String>)> = (shown.into_iter().chain(&rest))
+        .map(cells::of_row)
+        .collect();
+    let widths = widths(table, &rows, page.width());
+    let Some((name_width, widths)) = widths.split_first() else {
         return;
     };
-    // On a wide terminal a name may be longer.
-    let more = page.width().saturating_sub(MIN_WIDTH);
-    let width = (name.width + more).min(LONGEST_NAME.max(name.width));
-    let heads: Vec<String> = heads
-        .iter()
-        .map(|head| format!("{:>1$}", head.words, head.width))
-        .collect();
-    page.line(&[(Tone::Dim, pad(name.words, width) + &heads.concat())]);
-    let line = |page: &mut Page, tone: Tone, row: &Row| {
-        let (name, others) = cells::of_row(row);
-        let cells = others.iter().zip(&table.heads[1..]).map(|(cell, head)| {
-            let short = text::sanitise(cell);
-            let short = text::shorten(&short, head.width.saturating_sub(1));
-            let gap = head.width.saturating_sub(text::width(&short));
-            format!("{:gap$}{short}", "")
-        });
-        let cells: Vec<String> = cells.collect();
-        page.line(&[(
-            tone,
-            format!("  {}{}", pad(&name, width - 2), cells.concat()),
-        )]);
+    let line =
+        |page: &mut Page, tone: Tone, name: String, cells: &mut dyn Iterator<Item = &str>| {
+            let cells = cells.zip(widths).map(|(cell, width)| {
+                let short = text::sanitise(cell);
+                let short = text::shorten(&short, width.saturating_sub(1));
+                let gap = width.saturating_sub(text::width(&short));
+                format!("{:gap$}{short}", "")
+            });
+            page.line(&[(tone, name + &cells.collect::<String>())]);
+        };
+    let mut heads = table.heads.iter().map(|head| head.words);
+    let name = pad(heads.next().unwrap_or_default(), *name_width);
+    line(page, Tone::Dim, name, &mut heads);
+    for (i, (name, others)) in rows.iter().enumerate() {
+        let tone = match rest.is_some() && i + 1 == rows.len() {
+            true => Tone::Dim,
+            false => Tone::Plain,
+        };
+        let name = format!("  {}", pad(name, name_width - 2));
+        line(page, tone, name, &mut others.iter().map(String::as_str));
+    }
+}
+
+/// Columns of the terminal for each column of a table: what is there beyond the least goes to those that need it, first to
+/// the names.
+fn widths(table: &Table, rows: &[(String, Vec<String>)], room: usize) -> Vec<usize> {
+    let mut spare = room.saturating_sub(MIN_WIDTH);
+    let with_gap = |cell: &String| text::width(&text::sanitise(cell)) + 1;
+    let needed = |at: usize| match at.checked_sub(1) {
+        None => (rows.iter())
+            .map(|(name, _)| (with_gap(name) + 2).min(LONGEST_NAME))
+            .max(),
+        Some(at) => rows
+            .iter()
+            .filter_map(|(_, others)| others.get(at).map(with_gap))
+            .max(),
     };
-    let (shown, rest) = table.bounded(ROWS);
-    for row in shown {
-        line(page, Tone::Plain, row);
-    }
-    if let Some(rest) = rest {
-        line(page, Tone::Dim, &rest);
-    }
+    let widen = |(at, head): (usize, &Head)| {
+        let more = needed(at)
+            .unwrap_or(0)
+            .saturating_sub(head.width)
+            .min(spare);
+        spare -= more;
+        head.width + more
+    };
+    table.heads.iter().enumerate().map(widen).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::model::{
-        AllocationSite, HeapTotals, Migrations, Report, ThreadMigrations,
+        AllocationSite, HeapTotals, Migrations, Poll, Report, ThreadMigrations,
     };
     use super::super::super::{html, json, sample};
     use super::super::{TerminalOptions, render};
@@ -156,6 +178,38 @@ mod tests {
         );
         assert!(page.contains("large_39") && !page.contains("small_0"));
         assert!(json::render(&report).contains("small_299"));
+    }
+
+    #[test]
+    fn a_wide_terminal_gives_its_columns_to_what_needs_them() {
+        let mut report = sample::everyday();
+        report.views.polls = Some(vec![Poll {
+            word: "struct connection_pool.waiting_for_a_slot".to_owned(),
+            function: "wait_for_a_free_connection".to_owned(),
+            file: "pool.c".to_owned(),
+            line: 41,
+            share: 0.5,
+            threads: 2,
+        }]);
+        let rows = |width| {
+            let options = TerminalOptions {
+                width,
+                ..TerminalOptions::default()
+            };
+            let text = render(&report, &options);
+            let rows = text.lines().skip_while(|line| !line.starts_with("polled"));
+            rows.take(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let told = [
+            "polled                                                               in               at    time threads",
+            "  struct connection_pool.waiting_for_a_slot  wait_for_a_free_connection        pool.c:41    50 %       2",
+        ];
+        assert_eq!(rows(110), told);
+        let narrow = rows(80).concat();
+        assert!(
+            narrow.contains("threads") && narrow.contains('…'),
+            "{narrow}"
+        );
     }
 
     #[test]

@@ -11,12 +11,18 @@ use crate::views::threads::sum_of_work;
 /// Threads named in the line about threads.
 const THREADS: usize = 6;
 
+/// What was seen too little of, where nothing was found.
+pub(super) fn little_seen(page: &mut Page, report: &Report) {
+    if report.findings.is_empty() {
+        for little in contention::little_seen(report) {
+            page.labelled("  too little", INDENT, Tone::Warning, &little);
+        }
+    }
+}
+
 /// What was looked at when nothing was found, and what may still be there.
 pub(super) fn nothing_found(page: &mut Page, report: &Report) {
     let looked = contention::looked_at(report);
-    for little in contention::little_seen(report) {
-        page.labelled("  seen only", INDENT, Tone::Warning, &little);
-    }
     page.labelled("  looked at", INDENT, Tone::Dim, &looked);
     if let Some(share) = contention::contended_share(report) {
         let contended = format!(

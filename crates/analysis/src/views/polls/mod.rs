@@ -34,7 +34,7 @@ pub struct Poll {
 const COLUMNS: [Column<Poll>; 5] = [
     Column {
         head: "polled",
-        width: 26,
+        width: 25,
         sums: false,
         cell: |row| match row.word.as_str() {
             "" => Cell::text("a word without a name"),

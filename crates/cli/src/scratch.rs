@@ -40,7 +40,7 @@ impl Scratch {
         remove_leftovers(&base);
         Self::make(&base).with_context(|| {
             format!(
-                "cannot make a folder in {} for the recording; set TMPDIR, or keep it elsewhere with --output",
+                "cannot make a folder in {} for the recording; TMPDIR names another",
                 base.display()
             )
         })

@@ -374,6 +374,41 @@ fn a_stream_of_counters_is_decided_on_as_it_was_recorded() {
 }
 
 #[test]
+fn a_process_has_one_placer_whatever_its_journal_is_called() {
+    let place = Place::new();
+    let Some(root) = two_sockets(&place) else {
+        return;
+    };
+    let mut target = place.start(place.command("sleep").arg("60"));
+    let pid = target.child.id().to_string();
+    let mut first = place.start(&mut place_pid(&place, &root, &pid));
+    until("a look", || {
+        events(&place).contains("\"look\"").then_some(())
+    });
+    let second = |what: &[&str]| {
+        let mut command = place.linewise(["place", "--journal", "second", "--topology"]);
+        place.finish(command.arg(&root).args(["--pid", &pid]).args(what))
+    };
+    let refused = second(&[]);
+    assert_eq!(refused.code, Some(125), "{}", refused.stderr);
+    let told = format!(
+        "another `linewise place` (pid {}) places process {pid}",
+        first.child.id()
+    );
+    assert!(refused.stderr.contains(&told), "{}", refused.stderr);
+    let short = ["--look", "100ms", "--duration", "200ms"];
+    let dry = second(&[&short[..], &["--dry-run"]].concat());
+    assert_eq!(dry.code, Some(0), "{}", dry.stderr);
+    // Whose placer is killed is free.
+    first.child.kill().unwrap();
+    first.finish();
+    let free = second(&short);
+    assert_eq!(free.code, Some(0), "{}", free.stderr);
+    target.child.kill().unwrap();
+    target.finish();
+}
+
+#[test]
 fn what_is_no_journal_is_left_as_it_is() {
     let place = Place::new();
     let Some(root) = two_sockets(&place) else {

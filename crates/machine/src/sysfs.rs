@@ -13,38 +13,53 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use linewise_topology::{Cache, CacheKind, Cpu, CpuSet, Hole, Node, Topology};
+use linewise_topology::{Cache, CacheKind, Cpu, CpuSet, Hole, Node, ParseCpuSetError, Topology};
+
+/// The folder of the CPUs.
+const CPUS: &str = "sys/devices/system/cpu";
 
 /// Why the machine's shape could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SysfsError {
     /// There is no list of CPUs.
     #[error(
-        "no CPU is listed in {}: sysfs is not mounted or hidden; mount it, or leave the container \
-         that hides it",
-        directory.display()
+        "no CPU is listed in {}: {}",
+        root.join(CPUS).display(),
+        match root == Path::new("/") {
+            true => "sysfs is not mounted or hidden; mount it, or leave the container that hides it",
+            false => "name the folder that has a machine's `sys` in it",
+        }
     )]
     NoCpus {
-        /// Where CPUs were looked for.
-        directory: PathBuf,
+        /// Below which CPUs were looked for.
+        root: PathBuf,
+    },
+    /// A file has no list of CPUs.
+    #[error("{}: {source}", path.display())]
+    NoList {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ParseCpuSetError,
     },
 }
 
 /// Reads the shape of the machine whose file system starts at `root`: `/`, or a fixture tree.
 ///
 /// # Errors
-/// [`SysfsError::NoCpus`] if the tree lists no CPU.
+/// [`SysfsError::NoCpus`] if the tree lists no CPU, [`SysfsError::NoList`] if a list of CPUs is none.
 pub fn read_topology(root: &Path) -> Result<Topology, SysfsError> {
-    let directory = root.join("sys/devices/system/cpu");
-    let online = online_cpus(&directory);
+    let directory = root.join(CPUS);
+    let online = online_cpus(&directory)?;
     if online.is_empty() {
-        return Err(SysfsError::NoCpus { directory });
+        let root = root.to_owned();
+        return Err(SysfsError::NoCpus { root });
     }
 
     let mut holes = Vec::new();
-    let nodes = read_nodes(&root.join("sys/devices/system/node"), &online, &mut holes);
-    let cpus = read_cpus(&directory, &online, &nodes, &mut holes);
-    let caches = read_caches(&directory, &online, &mut holes);
+    let nodes = read_nodes(&root.join("sys/devices/system/node"), &online, &mut holes)?;
+    let cpus = read_cpus(&directory, &online, &nodes, &mut holes)?;
+    let caches = read_caches(&directory, &online, &mut holes)?;
     Ok(Topology {
         cpus,
         caches,
@@ -53,27 +68,38 @@ pub fn read_topology(root: &Path) -> Result<Topology, SysfsError> {
     })
 }
 
-fn online_cpus(directory: &Path) -> CpuSet {
-    if let Some(online) = read_text(&directory.join("online"))
-        .and_then(|text| text.parse::<CpuSet>().ok())
-        .filter(|online| !online.is_empty())
-    {
-        return online;
-    }
+fn online_cpus(directory: &Path) -> Result<CpuSet, SysfsError> {
     // Kernels without CPU hotplug have no `online` file; every directory is an online CPU then.
-    numbered_entries(directory, "cpu").into_keys().collect()
+    let entries = || numbered_entries(directory, "cpu").into_keys().collect();
+    Ok(read_list(&directory.join("online"))?.unwrap_or_else(entries))
 }
 
-fn read_cpus(directory: &Path, online: &CpuSet, nodes: &[Node], holes: &mut Vec<Hole>) -> Vec<Cpu> {
+/// The CPUs that a file lists; `None` where there is no such file, or nothing in it.
+fn read_list(path: &Path) -> Result<Option<CpuSet>, SysfsError> {
+    let told = read_text(path).map(|text| text.parse::<CpuSet>());
+    told.transpose().map_err(|source| SysfsError::NoList {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn read_cpus(
+    directory: &Path,
+    online: &CpuSet,
+    nodes: &[Node],
+    holes: &mut Vec<Hole>,
+) -> Result<Vec<Cpu>, SysfsError> {
     let mut core_numbers = BTreeMap::<u32, u32>::new();
     let mut without_core = CpuSet::new();
     let mut without_socket = CpuSet::new();
     let mut cpus = Vec::with_capacity(online.len());
     for id in online.iter() {
         let topology = directory.join(format!("cpu{id}/topology"));
-        let siblings = ["core_cpus_list", "thread_siblings_list"]
-            .iter()
-            .find_map(|name| read_text(&topology.join(name))?.parse::<CpuSet>().ok())
+        let siblings = match read_list(&topology.join("core_cpus_list"))? {
+            None => read_list(&topology.join("thread_siblings_list"))?,
+            siblings => siblings,
+        };
+        let siblings = siblings
             .map(|siblings| siblings.intersection(online))
             .filter(|siblings| siblings.contains(id));
         // A core is known by its lowest CPU, because `core_id` repeats in every socket.
@@ -117,10 +143,14 @@ fn read_cpus(directory: &Path, online: &CpuSet, nodes: &[Node], holes: &mut Vec<
             ),
         });
     }
-    cpus
+    Ok(cpus)
 }
 
-fn read_caches(directory: &Path, online: &CpuSet, holes: &mut Vec<Hole>) -> Vec<Cache> {
+fn read_caches(
+    directory: &Path,
+    online: &CpuSet,
+    holes: &mut Vec<Hole>,
+) -> Result<Vec<Cache>, SysfsError> {
     // Every CPU lists the caches that it shares, so one cache is met as often as it has CPUs.
     let mut caches = BTreeMap::<(u32, CacheKind, CpuSet), Cache>::new();
     let mut without = CpuSet::new();
@@ -131,7 +161,7 @@ fn read_caches(directory: &Path, online: &CpuSet, holes: &mut Vec<Hole>) -> Vec<
             without.insert(id);
         }
         for index in indices.into_values() {
-            match read_cache(&index, online, id) {
+            match read_cache(&index, online, id)? {
                 Some(cache) => {
                     let key = (cache.level, cache.kind, cache.cpus.clone());
                     caches.entry(key).or_insert(cache);
@@ -160,38 +190,41 @@ fn read_caches(directory: &Path, online: &CpuSet, holes: &mut Vec<Hole>) -> Vec<
             ),
         });
     }
-    caches.into_values().collect()
+    Ok(caches.into_values().collect())
 }
 
-fn read_cache(index: &Path, online: &CpuSet, cpu: u32) -> Option<Cache> {
+/// The cache of a folder; `None` where that does not tell enough.
+fn read_cache(index: &Path, online: &CpuSet, cpu: u32) -> Result<Option<Cache>, SysfsError> {
     let number = |name: &str| read_text(&index.join(name))?.parse::<u32>().ok();
-    let kind = match read_text(&index.join("type"))?.as_str() {
-        "Data" => CacheKind::Data,
-        "Instruction" => CacheKind::Instruction,
-        "Unified" => CacheKind::Unified,
-        _ => return None,
+    let kind = match read_text(&index.join("type")).as_deref() {
+        Some("Data") => CacheKind::Data,
+        Some("Instruction") => CacheKind::Instruction,
+        Some("Unified") => CacheKind::Unified,
+        _ => return Ok(None),
     };
-    let cpus = read_text(&index.join("shared_cpu_list"))?
-        .parse::<CpuSet>()
-        .ok()?
-        .intersection(online);
-    if !cpus.contains(cpu) {
-        return None;
-    }
+    let cpus = read_list(&index.join("shared_cpu_list"))?.unwrap_or_default();
+    let cpus = cpus.intersection(online);
+    let (Some(level), true) = (number("level"), cpus.contains(cpu)) else {
+        return Ok(None);
+    };
     // A zero means that the firmware did not say.
     let nonzero = |name: &str| number(name).filter(|&value| value != 0);
-    Some(Cache {
-        level: number("level")?,
+    Ok(Some(Cache {
+        level,
         kind,
         size_bytes: read_text(&index.join("size")).and_then(|text| parse_size(&text)),
         line_bytes: nonzero("coherency_line_size"),
         ways: nonzero("ways_of_associativity"),
         sets: nonzero("number_of_sets"),
         cpus,
-    })
+    }))
 }
 
-fn read_nodes(directory: &Path, online: &CpuSet, holes: &mut Vec<Hole>) -> Vec<Node> {
+fn read_nodes(
+    directory: &Path,
+    online: &CpuSet,
+    holes: &mut Vec<Hole>,
+) -> Result<Vec<Node>, SysfsError> {
     let entries = numbered_entries(directory, "node");
     if entries.is_empty() {
         holes.push(Hole {
@@ -202,9 +235,9 @@ fn read_nodes(directory: &Path, online: &CpuSet, holes: &mut Vec<Hole>) -> Vec<N
     }
     let count = entries.len();
     let mut without = Vec::new();
-    let nodes: Vec<Node> = entries
+    let nodes = entries
         .into_iter()
-        .map(|(id, path)| {
+        .map(|(id, path)| -> Result<Node, SysfsError> {
             let distances: Vec<u32> = read_text(&path.join("distance"))
                 .unwrap_or_default()
                 .split_whitespace()
@@ -214,23 +247,21 @@ fn read_nodes(directory: &Path, online: &CpuSet, holes: &mut Vec<Hole>) -> Vec<N
             if !complete {
                 without.push(id.to_string());
             }
-            Node {
+            let cpus = read_list(&path.join("cpulist"))?.unwrap_or_default();
+            Ok(Node {
                 id,
-                cpus: read_text(&path.join("cpulist"))
-                    .and_then(|text| text.parse::<CpuSet>().ok())
-                    .unwrap_or_default()
-                    .intersection(online),
+                cpus: cpus.intersection(online),
                 distances: if complete { distances } else { Vec::new() },
-            }
+            })
         })
-        .collect();
+        .collect::<Result<Vec<Node>, SysfsError>>()?;
     if !without.is_empty() {
         holes.push(Hole {
             what: "distances".to_owned(),
             reason: format!("no complete nodeN/distance for node {}", without.join(", ")),
         });
     }
-    nodes
+    Ok(nodes)
 }
 
 /// The entries `PREFIX0`, `PREFIX1`, ... of a directory, by number; none if it cannot be read.
@@ -344,8 +375,38 @@ mod tests {
 
     #[test]
     fn a_tree_without_cpus_is_an_error_that_says_what_to_try() {
-        let error = read_topology(&fixture("no-such-tree")).unwrap_err();
-        assert!(error.to_string().contains("mount it"), "{error}");
+        let error = read_topology(&fixture("epyc-vm-2cpu").join("sys")).unwrap_err();
+        assert!(error.to_string().contains("`sys` in it"), "{error}");
+    }
+
+    #[test]
+    fn a_list_of_cpus_that_is_none_is_refused_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let cpus = folder.path().join(CPUS);
+        let put = |name: &str, text: &str| {
+            let path = cpus.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let lists = [
+            "online",
+            "cpu0/topology/core_cpus_list",
+            "cpu0/cache/index0/shared_cpu_list",
+            "../node/node0/cpulist",
+        ];
+        put("cpu0/cache/index0/level", "3\n");
+        put("cpu0/cache/index0/type", "Unified\n");
+        lists.iter().for_each(|name| put(name, "0-1\n"));
+        assert!(read_topology(folder.path()).is_ok());
+        for name in lists {
+            for text in ["5-1", "abc", "0-99999999"] {
+                put(name, text);
+                let error = read_topology(folder.path()).unwrap_err().to_string();
+                let file = name.rsplit('/').next().unwrap();
+                assert!(error.contains(file) && error.contains(text), "{error}");
+            }
+            put(name, "0-1\n");
+        }
     }
 
     #[test]

@@ -59,6 +59,7 @@ fn activity(world: &World<'_>, task: u32, random: &mut Random) -> Activity {
     );
     Activity {
         load: 1.0,
+        executed: last.rates.share as f32,
         transfers: [core, llc, socket],
         remote,
         misses,

@@ -92,6 +92,7 @@ fn time(machine: &Machine, tasks: u32, knows_pairs: bool) -> Told {
 fn activity(at: usize) -> Activity {
     let mut activity = Activity {
         load: 1.0,
+        executed: 1.0,
         progress: Some(1e9),
         ..Activity::default()
     };

@@ -1,10 +1,7 @@
 //! What a task is, by the thresholds of its machine (SAM, figure 3).
 
 use crate::machine::Machine;
-use crate::snapshot::{Task, Thresholds};
-
-/// A task that executes for less of an interval than this is not worth a move.
-const BUSY: f32 = 0.05;
+use crate::snapshot::{BUSY, Task, Thresholds};
 
 /// The categories of a task: bits, since it may be in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -88,6 +88,7 @@ impl Counts {
         };
         Activity {
             load,
+            executed: load,
             transfers: transfers.map(per_second),
             remote: per_second(remote),
             misses: per_second(misses),

@@ -4,7 +4,7 @@ use crate::categories::Categories;
 use crate::counters::partner;
 use crate::groups::groups;
 use crate::plan::{HAIR, Plan, Reason};
-use crate::snapshot::{Sharing, Snapshot, Thresholds};
+use crate::snapshot::{BUSY, Sharing, Snapshot, Thresholds};
 
 /// The share of what crosses now that a new seating must save: below it tasks would be shuffled for nothing.
 const WORTH: f32 = 0.1;
@@ -42,7 +42,7 @@ pub(crate) fn seat_groups(
         .snapshot
         .sharing
         .iter()
-        .filter(|pair| pair.transfers >= few)
+        .filter(|pair| plan.snapshot.rate(pair) >= few)
     {
         let (one, other) = (here[pair.one as usize], here[pair.other as usize]);
         if above(one) == above(other) {
@@ -51,7 +51,7 @@ pub(crate) fn seat_groups(
             before += pair.transfers * apart(one == other, strays);
         }
     }
-    if before < thresholds.coherence {
+    if before / 2.0 < thresholds.coherence * BUSY {
         return;
     }
     let capacity: Vec<f32> = this
@@ -60,12 +60,11 @@ pub(crate) fn seat_groups(
         .map(|cpus| plan.capacity(cpus))
         .collect();
     let wants = wanted(plan, &pairs, &here, above, &capacity);
-    let (after, moved) = outcome(plan.snapshot, &pairs, &here, &wants, level);
+    let (after, cpu_time) = outcome(plan.snapshot, &pairs, &here, &wants, level);
     // Half of a pair's transfers come to each of the two. What is known of pairs is sampled, and a new division of tasks
     // that all share alike looks better by chance: so each task that moves must save what the threshold says is worth it.
     let saved = before - after;
-    let worth =
-        saved >= WORTH * before && saved / 2.0 >= thresholds.coherence * moved.max(1) as f32;
+    let worth = saved >= WORTH * before && saved / 2.0 >= thresholds.coherence * cpu_time;
     if worth {
         seat(plan, categories, level, &wants, &pairs);
     }
@@ -82,14 +81,15 @@ fn strays_of(snapshot: &Snapshot, pair: &Sharing, level: usize) -> [f32; 2] {
     [pair.one, pair.other].map(|task| snapshot.tasks[task as usize].strays[level])
 }
 
-/// Transfers a second between domains if everybody is where it is wanted and stays there, and how many move for it.
+/// Transfers a second between domains if everybody is where it is wanted and stays there, and the CPU time of those who move
+/// for it; if nobody does, of whoever has least of those who stay.
 fn outcome(
     snapshot: &Snapshot,
     pairs: &[Sharing],
     here: &[u32],
     wants: &[u32],
     level: usize,
-) -> (f32, usize) {
+) -> (f32, f32) {
     let both = here.iter().zip(wants);
     let there: Vec<u32> = both
         .map(|(&here, &want)| if want == NONE { here } else { want })
@@ -104,11 +104,14 @@ fn outcome(
         pair.transfers * apart(one == other, strays)
     });
     let after = crosses.sum();
-    let moved = here
-        .iter()
-        .zip(&there)
-        .filter(|(here, there)| here != there);
-    (after, moved.count())
+    let cpu_time = |task: usize| snapshot.cpu_time(task as u32);
+    let moved: f32 = (0..here.len())
+        .filter(|&task| here[task] != there[task])
+        .map(cpu_time)
+        .sum();
+    let held = (0..here.len()).filter(|&task| wants[task] != NONE);
+    let least = || held.map(cpu_time).fold(1.0, f32::min);
+    (after, if moved > 0.0 { moved } else { least() })
 }
 
 /// The domain that each task is to be in; [`NONE`] if it does not matter. `here` has the domain of each, and `above` the

@@ -4,6 +4,9 @@ use linewise_topology::CpuSet;
 
 use crate::Machine;
 
+/// A task that executes for less of an interval than this is not worth a move.
+pub(crate) const BUSY: f32 = 0.05;
+
 /// A task (thread), told apart from later ones with the same number by its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskKey {
@@ -18,6 +21,8 @@ pub struct TaskKey {
 pub struct Activity {
     /// The share of the interval that it was executing or ready to, from 0 to 1.
     pub load: f32,
+    /// The share of the interval that it was executing: its CPU time.
+    pub executed: f32,
     /// Lines that came from other cores' caches, by [`Crossing`](crate::Crossing).
     pub transfers: [f32; 3],
     /// Loads from the memory of another node.
@@ -53,7 +58,7 @@ pub struct Sharing {
     pub one: u32,
     /// The other.
     pub other: u32,
-    /// Lines that move between them in a second, both ways.
+    /// Lines that move between them in a second of the interval, both ways: half of them come to each.
     pub transfers: f32,
 }
 
@@ -91,6 +96,20 @@ pub struct Snapshot {
     pub sharing: Vec<Sharing>,
     /// Load of each CPU by tasks that are not to be moved, by index; may be shorter than the machine.
     pub other_load: Vec<f32>,
+}
+
+impl Snapshot {
+    /// CPU time of a task, as a share of the interval. Who has next to none is not worth a move for what little it gets.
+    #[must_use]
+    pub fn cpu_time(&self, task: u32) -> f32 {
+        self.tasks[task as usize].activity.executed.max(BUSY)
+    }
+
+    /// What a pair shares by the CPU time of whoever of the two has less: what thresholds are for.
+    #[must_use]
+    pub fn rate(&self, pair: &Sharing) -> f32 {
+        pair.transfers / self.cpu_time(pair.one).min(self.cpu_time(pair.other))
+    }
 }
 
 /// From where on something costs enough to move a task for it. `linewise calibrate` finds those of a machine.

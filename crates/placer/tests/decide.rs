@@ -36,6 +36,7 @@ impl World {
             mask: 0,
             activity: Activity {
                 load: 1.0,
+                executed: 1.0,
                 ..Activity::default()
             },
         };
@@ -344,4 +345,19 @@ fn who_wanders_is_brought_together_and_kept_there_wherever_it_was_last() {
 fn who_is_together_and_hardly_ever_elsewhere_is_left_alone() {
     let mut world = two_pairs_that_wander([0, 1, 0, 1], [0.02, 0.0, 0.0, 0.02]);
     assert_eq!(world.steps(5), []);
+}
+
+#[test]
+fn what_crosses_counts_by_the_cpu_time_of_those_who_move() {
+    for (executed, moved) in [(0.5, 2), (1.0, 0)] {
+        let cpus = [0, 10, 1, 11];
+        let mut world = World::new(&synthetic::two_sockets_of_ten(), &cpus, &[A, A, B, B]);
+        world.knows_pairs = true;
+        // Half of what a thread with all of its time would have to share.
+        world.rate = RATE / 2.0;
+        for at in 0..4 {
+            world.activity(at).executed = executed;
+        }
+        assert_eq!(world.steps(3).len(), moved, "{executed}");
+    }
 }

@@ -35,7 +35,7 @@ prop_compose! {
         misses in rate(),
         progress in prop::option::of(rate()),
     ) -> Activity {
-        Activity { load, transfers, remote, misses, progress }
+        Activity { load, executed: load, transfers, remote, misses, progress }
     }
 }
 

@@ -66,10 +66,12 @@ pub(crate) struct PlaceArgs {
     /// Without it those of the machine of the algorithm's paper: 550,000 transfers a second of a thread's time
     #[arg(help_heading = "From where", long, value_name = "FILE")]
     pub(super) thresholds: Option<PathBuf>,
-    /// Place for the machine whose /sys is in this folder, instead of this one
+    /// Place for the machine whose `sys` is in this folder, instead of this one
     #[arg(help_heading = "From where", long, value_name = "FOLDER")]
     pub(super) topology: Option<PathBuf>,
     /// Where the journal is, from which everything can be undone
+    ///
+    /// Without it place.journal in /run/linewise for root, else in linewise of $XDG_RUNTIME_DIR, or in /tmp/linewise-UID
     #[arg(help_heading = "From where", long, value_name = "FILE")]
     pub(super) journal: Option<PathBuf>,
     /// Write what happens to this file, a line of JSON for each event

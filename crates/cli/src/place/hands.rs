@@ -18,6 +18,8 @@ pub(super) enum Done {
     Ended,
     /// Somebody else changed where it may run since we did: it is theirs.
     Theirs,
+    /// Another placer has its process: that one's number, where it is known.
+    Claimed(Option<u32>),
     /// The kernel refuses.
     Refused(io::Error),
 }
@@ -31,6 +33,8 @@ pub(super) struct Undone {
     pub(super) theirs: usize,
     /// Threads that had ended.
     pub(super) ended: usize,
+    /// Of those that are restored, threads whose CPUs of before are all offline.
+    pub(super) displaced: usize,
     /// Threads that the kernel did not let change.
     pub(super) refused: usize,
 }
@@ -231,16 +235,30 @@ impl<K: Kernel> Hands<K> {
         let had_all = group.is_some_and(|group| group.intersection(&known.before) == group);
         let all = || (0..8192).collect();
         let wanted = if had_all { all() } else { known.before.clone() };
-        match self.kernel.set_cpus(key.tid, &wanted) {
+        let mut done = self.kernel.set_cpus(key.tid, &wanted);
+        // With none of its CPUs online it gets what the kernel gives such a thread.
+        if matches!(&done, Err(error) if error.raw_os_error() == Some(EINVAL)) {
+            done = self.kernel.set_cpus(key.tid, &all());
+            undone.displaced += usize::from(done.is_ok());
+        }
+        match done {
             Ok(()) => undone.restored += 1,
             Err(error) if error.raw_os_error() == Some(ESRCH) => undone.ended += 1,
             Err(_) => undone.refused += 1,
         }
     }
 
-    /// Whether a thread may run where we let it, as far as its control group has those CPUs now.
+    /// Whether a thread may run where we let it, as far as those CPUs are online and its control group has them now.
     fn is_ours(&self, tid: u32, now: &CpuSet, known: &Given) -> bool {
         if known.asked.contains(now) || *now == known.before {
+            return true;
+        }
+        let online = self.kernel.online();
+        let left = |asked: &CpuSet| asked.intersection(&online);
+        // A thread that has none left gets all that there are.
+        let is_left =
+            |asked: &CpuSet| left(asked) == *now || left(asked).is_empty() && online == *now;
+        if !online.is_empty() && known.asked.iter().any(is_left) {
             return true;
         }
         let Some(group) = self.kernel.group_cpus(tid) else {
@@ -276,3 +294,5 @@ impl<K: Kernel> Hands<K> {
 
 /// There is no such thread.
 const ESRCH: i32 = 3;
+/// None of the CPUs is online.
+const EINVAL: i32 = 22;

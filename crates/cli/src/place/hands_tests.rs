@@ -24,6 +24,8 @@ struct Thread {
 struct Invented {
     threads: RefCell<BTreeMap<u32, Thread>>,
     group: RefCell<Option<CpuSet>>,
+    /// CPUs that are offline.
+    offline: RefCell<CpuSet>,
     /// Calls left before the placer is killed.
     life: Cell<Option<u32>>,
     refuses: Cell<bool>,
@@ -71,6 +73,10 @@ impl Kernel for Rc<Invented> {
         let thread = threads
             .get(&tid)
             .ok_or_else(|| io::Error::from_raw_os_error(3))?;
+        if !self.offline.borrow().is_empty() {
+            let left = thread.cpus.intersection(&self.online());
+            return Ok(if left.is_empty() { self.online() } else { left });
+        }
         Ok(match &*self.group.borrow() {
             Some(group) if thread.cpus.intersection(group).is_empty() => group.clone(),
             Some(group) => thread.cpus.intersection(group),
@@ -82,6 +88,9 @@ impl Kernel for Rc<Invented> {
         self.lives();
         if self.refuses.get() {
             return Err(io::Error::from_raw_os_error(1));
+        }
+        if cpus.intersection(&self.online()).is_empty() {
+            return Err(io::Error::from_raw_os_error(22));
         }
         let mut threads = self.threads.borrow_mut();
         let thread = threads
@@ -97,6 +106,11 @@ impl Kernel for Rc<Invented> {
 
     fn group_cpus(&self, _: u32) -> Option<CpuSet> {
         self.group.borrow().clone()
+    }
+
+    fn online(&self) -> CpuSet {
+        let offline = self.offline.borrow();
+        (0..8).filter(|&cpu| !offline.contains(cpu)).collect()
     }
 
     fn threads(&self, processes: &[u32]) -> Vec<u32> {
@@ -236,6 +250,51 @@ fn a_group_that_shrinks_is_nobody_else_s_change() {
     hands.undo().unwrap();
     *kernel.group.borrow_mut() = None;
     assert_eq!(kernel.cpus_of(10), "0-7");
+}
+
+#[test]
+fn cpus_that_went_offline_are_nobody_else_s_change_and_who_has_none_left_gets_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = kernel();
+    let mut hands = hands(&kernel, &folder.path().join("journal"));
+    assert!(moved(&hands.give(key(10), 10, &set("0-3")).unwrap()));
+    assert!(moved(&hands.give(key(12), 10, &set("0")).unwrap()));
+    assert!(moved(&hands.give(key(13), 10, &set("4")).unwrap()));
+    *kernel.offline.borrow_mut() = set("0,4-7");
+    let undone = hands.undo().unwrap();
+    assert_eq!((undone.restored, undone.theirs, undone.refused), (3, 0, 0));
+    assert_eq!(undone.displaced, 1);
+    assert_eq!(kernel.all(), ["0-7", "0-7", "0-3", "0-7"]);
+}
+
+#[test]
+fn a_process_number_that_is_another_s_now_has_no_heirs_of_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal");
+    let kernel = kernel();
+    let mut first = hands(&kernel, &file);
+    assert!(moved(&first.give(key(11), 10, &set("4,5")).unwrap()));
+    drop(first);
+    // Process 10 is another one since, whose threads have by chance what was given then.
+    let mut threads = kernel.threads.borrow_mut();
+    threads.clear();
+    for tid in [10, 50] {
+        let (start, process, cpus) = (60, 10, set("4,5"));
+        threads.insert(
+            tid,
+            Thread {
+                start,
+                process,
+                cpus,
+            },
+        );
+    }
+    drop(threads);
+    let mut second = hands(&kernel, &file);
+    assert_eq!(second.free_heirs(), 0);
+    let undone = second.undo().unwrap();
+    assert_eq!((undone.restored, undone.ended), (0, 1));
+    assert_eq!(kernel.all(), ["4-5", "4-5"]);
 }
 
 #[test]

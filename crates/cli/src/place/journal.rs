@@ -194,8 +194,8 @@ fn libc_flags() -> i32 {
     flags.bits().cast_signed()
 }
 
-/// The folder for this user's journal, which nobody else may write to.
-fn own_folder() -> anyhow::Result<PathBuf> {
+/// The folder for this user's journal and for what is claimed, which nobody else may write to.
+pub(super) fn own_folder() -> anyhow::Result<PathBuf> {
     let user = process::effective_user();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     let folder = match runtime {

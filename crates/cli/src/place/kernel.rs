@@ -1,6 +1,7 @@
 //! What placing asks of the kernel: one seam, behind which tests put an invented one.
 
 use std::io;
+use std::path::Path;
 
 use linewise_machine::{affinity, process, procfs};
 use linewise_topology::CpuSet;
@@ -17,6 +18,8 @@ pub(super) trait Kernel {
     fn set_cpus(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()>;
     /// The CPUs of its control group, where those are limited.
     fn group_cpus(&self, tid: u32) -> Option<CpuSet>;
+    /// The CPUs that are online; none where that is not known.
+    fn online(&self) -> CpuSet;
     /// The threads of these processes and of all that descend from them.
     fn threads(&self, processes: &[u32]) -> Vec<u32>;
 }
@@ -43,6 +46,12 @@ impl Kernel for Linux {
 
     fn group_cpus(&self, tid: u32) -> Option<CpuSet> {
         affinity::of_control_group(tid)
+    }
+
+    fn online(&self) -> CpuSet {
+        let text = linewise_foreign::read(Path::new("/sys/devices/system/cpu/online"), 1 << 16);
+        let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+        text.parse().unwrap_or_default()
     }
 
     fn threads(&self, processes: &[u32]) -> Vec<u32> {

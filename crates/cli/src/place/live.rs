@@ -71,20 +71,20 @@ impl<'a> ByCounters<'a> {
         Ok(())
     }
 
-    fn activity(&mut self, key: TaskKey, load: f32) -> io::Result<Option<Activity>> {
+    /// What a thread did, with what its counters tell.
+    fn counted(&mut self, key: TaskKey, activity: Activity) -> io::Result<Activity> {
         let Some(counters) = self.counters.get_mut(&key) else {
-            return Ok(None);
+            return Ok(activity);
         };
         let rates = counters.rates()?;
         let (cache, instructions) = rates.split_at(rates.len() - 1);
-        let counts = counts(self.events, cache);
         // They are per second of the thread's time already.
-        Ok(Some(counts.activity(
-            load,
-            1.0,
-            1.0,
-            instructions.first().copied(),
-        )))
+        let progress = instructions.first().copied();
+        let counted = counts(self.events, cache).activity(activity.load, 1.0, 1.0, progress);
+        Ok(Activity {
+            executed: activity.executed,
+            ..counted
+        })
     }
 }
 
@@ -123,10 +123,8 @@ impl Observer for ByCounters<'_> {
         process::wait_readable(&[self.signals.raw_fd()], self.time);
         let mut seen = before.seen_since(processes);
         for task in &mut seen.tasks {
-            let activity = self.activity(task.key, task.activity.load);
-            if let Some(activity) = activity.context("cannot read a counter")? {
-                task.activity = activity;
-            }
+            let counted = self.counted(task.key, task.activity);
+            task.activity = counted.context("cannot read a counter")?;
         }
         Ok(seen)
     }

@@ -1,6 +1,7 @@
 //! `linewise place`: puts threads where what they share is near, as long as it runs.
 
 mod args;
+mod claims;
 mod hands;
 #[cfg(test)]
 mod hands_tests;
@@ -9,6 +10,7 @@ mod kernel;
 mod live;
 mod observe;
 mod placing;
+mod remembered;
 mod say_moves;
 mod stream;
 mod target;
@@ -20,18 +22,20 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use linewise_machine::signals::StopSignals;
-use linewise_machine::sysfs;
+use linewise_machine::{procfs, sysfs};
 use linewise_placer::{History, Machine, Move, Thresholds, ThresholdsFile};
 use serde_json::json;
 
 use crate::say::say;
 pub(crate) use args::PlaceArgs;
+use claims::{Claim, Claims};
 use hands::{Hands, Undone};
-use journal::Journal;
+use journal::{Journal, own_folder};
 use kernel::Linux;
 use live::ByCounters;
 use observe::{ByRecording, Observer};
 use placing::Placing;
+use remembered::Remembered;
 use say_moves::Events;
 use stream::ByStream;
 use target::Target;
@@ -123,6 +127,37 @@ fn undo_leftovers(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// The processes that are to be placed are nobody else's from here on. A dry run changes none.
+///
+/// # Errors
+/// Another placer has one that was named.
+fn claim(args: &PlaceArgs) -> anyhow::Result<Option<Claims>> {
+    if args.dry_run {
+        return Ok(None);
+    }
+    let mut claims = match own_folder() {
+        Ok(folder) => Claims::new(folder),
+        Err(error) => {
+            let reason = crate::exit::chain(error.as_ref());
+            say(&format!(
+                "a placer of the same threads would not be noticed: {reason}"
+            ));
+            return Ok(None);
+        }
+    };
+    for &pid in &args.pid {
+        if let Some(start) = procfs::started(pid)
+            && let Claim::Theirs(holder) = claims.take(pid, start)?
+        {
+            bail!(
+                "{}: end it first, it undoes what it did",
+                claims::placed_by(pid, holder)
+            );
+        }
+    }
+    Ok(Some(claims))
+}
+
 /// What was undone, in words.
 fn words(undone: Undone) -> String {
     let mut text = format!(
@@ -134,6 +169,10 @@ fn words(undone: Undone) -> String {
         (
             undone.theirs,
             "were changed by somebody else meanwhile and are left so",
+        ),
+        (
+            undone.displaced,
+            "of them on all CPUs, since those that they might use before are offline",
         ),
         (
             undone.refused,
@@ -154,6 +193,7 @@ fn place(
     signals: &StopSignals,
     events: &mut Events,
 ) -> anyhow::Result<()> {
+    let claims = claim(args)?;
     let (journal, left) = Journal::open(args.journal.as_deref())?;
     let mut hands = Hands::new(Linux, journal, left);
     if !hands.is_empty() {
@@ -165,12 +205,14 @@ fn place(
         machine,
         thresholds: thresholds(args.thresholds.as_deref())?,
         history: History::new(),
+        claims,
         hands,
         events,
         names: BTreeMap::new(),
+        remembered: Remembered::default(),
     };
     let mut observer: Box<dyn Observer + '_> = match &args.counters {
-        Some(file) => Box::new(ByStream::open(file)?),
+        Some(file) => Box::new(ByStream::open(file, machine)?),
         None if args.hardware_counters => Box::new(ByCounters::begin(signals, args.look)?),
         None => Box::new(ByRecording {
             signals,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use linewise_analysis::group_threads;
 use linewise_collect::{
     EndedBy, Event, HeapWhen, RecordOptions, SampleBy, Source, Target, TimerOptions,
@@ -33,7 +34,7 @@ pub(super) struct SeenTask {
 pub(super) struct Seen {
     /// In the order of their keys.
     pub(super) tasks: Vec<SeenTask>,
-    /// What pairs share, transfers a second, by thread id; `None` where only counters are known.
+    /// What pairs share, transfers a second of the look, by thread id; `None` where only counters are known.
     pub(super) pairs: Option<Vec<(u32, u32, f64)>>,
     /// The share of the threads' CPU time that went by at lines that others have, where a recording tells it.
     pub(super) waits: Option<f64>,
@@ -61,7 +62,7 @@ pub(super) struct ByRecording<'a> {
 
 impl Observer for ByRecording<'_> {
     fn look(&mut self, processes: &[u32]) -> anyhow::Result<Seen> {
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::new().with_context(of_look)?;
         let directory = scratch.path().join("look.linewise");
         let options = RecordOptions {
             target: Target::Attach(processes.to_vec()),
@@ -83,9 +84,10 @@ impl Observer for ByRecording<'_> {
         let outcome = linewise_collect::record(&options, &source, self.signals, |event| {
             // What one look lacks the next may see.
             if let Event::Failed(error) = event {
-                say(&crate::exit::chain(error));
+                say(&format!("{}: {}", of_look(), crate::exit::chain(error)));
             }
-        })?;
+        });
+        let outcome = outcome.with_context(of_look)?;
         let mut seen = before.seen_since(processes);
         seen.ended = outcome.ended;
         seen.is_last = outcome.ended_by != EndedBy::Duration;
@@ -94,6 +96,14 @@ impl Observer for ByRecording<'_> {
         }
         Ok(seen)
     }
+}
+
+/// What cannot be recorded, and where.
+fn of_look() -> String {
+    format!(
+        "cannot look at the threads by a recording in {} (TMPDIR names another folder)",
+        std::env::temp_dir().display()
+    )
 }
 
 impl Seen {
@@ -130,40 +140,44 @@ impl Seen {
     }
 }
 
-/// How long threads had run or wanted to, at a moment.
+/// How long threads had run, and had waited for a CPU, at a moment, ns.
 pub(super) struct Loads {
     at: Instant,
-    busy_ns: BTreeMap<TaskKey, u64>,
+    of: BTreeMap<TaskKey, [u64; 2]>,
 }
 
 impl Loads {
     pub(super) fn of(processes: &[u32]) -> Self {
         let threads = threads(processes).into_iter();
-        let busy = threads.map(|(key, process)| (key, busy_ns(process, key.tid)));
         Self {
             at: Instant::now(),
-            busy_ns: busy.collect(),
+            of: threads
+                .map(|(key, process)| (key, times_ns(process, key.tid)))
+                .collect(),
         }
     }
 
     /// The threads that were there.
     pub(super) fn threads(&self) -> impl Iterator<Item = TaskKey> {
-        self.busy_ns.keys().copied()
+        self.of.keys().copied()
     }
 
     /// The threads that are there now, with what they did since.
     pub(super) fn seen_since(&self, processes: &[u32]) -> Seen {
         let passed = self.at.elapsed().as_nanos().max(1) as f64;
         let tasks = threads(processes).into_iter().filter_map(|(key, process)| {
-            let since = self.busy_ns.get(&key).copied().unwrap_or(0);
-            let busy = busy_ns(process, key.tid).saturating_sub(since);
+            let before = self.of.get(&key).copied().unwrap_or_default();
+            let now = times_ns(process, key.tid);
+            let share = |ns: u64| (ns as f64 / passed).clamp(0.0, 1.0) as f32;
+            let [ran, waited] = [0, 1].map(|at| now[at].saturating_sub(before[at]));
             Some(SeenTask {
                 key,
                 process,
                 name: procfs::thread_name(process, key.tid).unwrap_or_default(),
                 ran_on: BTreeMap::from([(procfs::last_cpu(key.tid)?, 1.0)]),
                 activity: Activity {
-                    load: (busy as f64 / passed).clamp(0.0, 1.0) as f32,
+                    load: share(ran + waited),
+                    executed: share(ran),
                     ..Activity::default()
                 },
             })
@@ -175,10 +189,10 @@ impl Loads {
     }
 }
 
-/// Time on a CPU and time waiting for one.
-fn busy_ns(process: u32, tid: u32) -> u64 {
+/// Time on a CPU and time waiting for one, ns.
+fn times_ns(process: u32, tid: u32) -> [u64; 2] {
     let ran = procfs::thread_cpu_time_ns(process, tid).unwrap_or(0);
-    ran + procfs::thread_waited_ns(process, tid).unwrap_or(0)
+    [ran, procfs::thread_waited_ns(process, tid).unwrap_or(0)]
 }
 
 /// The threads of processes and of all that descend from them, with their processes.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use linewise_machine::procfs;
 use linewise_placer::{
     History, Machine, Mask, Move, Reason, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
 };
@@ -9,9 +10,11 @@ use linewise_topology::CpuSet;
 use serde_json::json;
 
 use super::args::PlaceArgs;
+use super::claims::{Claim, Claims, placed_by};
 use super::hands::{Done, Hands};
 use super::kernel::{Kernel, Linux};
 use super::observe::Seen;
+use super::remembered::Remembered;
 use super::say_moves::{Events, domains, why, word};
 use crate::say::say;
 
@@ -24,10 +27,14 @@ pub(super) struct Placing<'a> {
     pub(super) machine: &'a Machine,
     pub(super) thresholds: Thresholds,
     pub(super) history: History,
+    /// The processes that are ours to place; `None` where others cannot be told.
+    pub(super) claims: Option<Claims>,
     pub(super) hands: Hands<Linux>,
     pub(super) events: &'a mut Events,
     /// The threads of the newest look.
     pub(super) names: BTreeMap<TaskKey, (u32, String)>,
+    /// Who shares with whom, over looks.
+    pub(super) remembered: Remembered,
 }
 
 impl Placing<'_> {
@@ -50,6 +57,9 @@ impl Placing<'_> {
         let mut masks: Vec<CpuSet> = Vec::new();
         let mut tasks = Vec::with_capacity(seen.tasks.len());
         self.names.clear();
+        if let Some(claims) = &mut self.claims {
+            claims.forget(|pid, start| procfs::started(pid) == Some(start));
+        }
         for task in &seen.tasks {
             let Some((cpu, strays)) = self.place_of(&task.ran_on) else {
                 continue;
@@ -95,7 +105,7 @@ impl Placing<'_> {
                 transfers: transfers as f32,
             })
         });
-        Snapshot {
+        let mut snapshot = Snapshot {
             sharing: sharing.collect(),
             masks: masks
                 .iter()
@@ -103,7 +113,11 @@ impl Placing<'_> {
                 .collect(),
             tasks,
             other_load: Vec::new(),
+        };
+        if seen.pairs.is_some() {
+            self.remembered.mix(&mut snapshot);
         }
+        snapshot
     }
 
     /// The CPU where a thread mostly was, and the share of its time in other domains than there, by level.
@@ -157,7 +171,7 @@ impl Placing<'_> {
         for pair in &snapshot.sharing {
             let tasks = [pair.one, pair.other].map(|at| &snapshot.tasks[at as usize]);
             let [one, other] = tasks.map(|task| innermost.of_cpu[cpu(task) as usize]);
-            if one != other || pair.transfers < self.thresholds.coherence {
+            if one != other || snapshot.rate(pair) < self.thresholds.coherence {
                 continue;
             }
             let [one, other] = tasks.map(|task| self.hands.before(task.key).is_some());
@@ -167,13 +181,24 @@ impl Placing<'_> {
                 _ => continue,
             };
             let cpus = self.cpus_around(free.key, cpu(free));
-            let done = self.hands.give(free.key, free.process, &cpus)?;
+            let done = self.give(free.key, free.process, &cpus)?;
             self.events.tell(
                 "hold",
                 json!({ "tid": free.key.tid, "cpus": cpus.to_string(), "held": matches!(done, Done::Moved) }),
             );
         }
         Ok(())
+    }
+
+    /// Lets a thread run on these CPUs alone, if its process is ours to place.
+    fn give(&mut self, key: TaskKey, process: u32, cpus: &CpuSet) -> anyhow::Result<Done> {
+        if let Some(claims) = &mut self.claims
+            && let Some(start) = procfs::started(process)
+            && let Claim::Theirs(holder) = claims.take(process, start)?
+        {
+            return Ok(Done::Claimed(holder));
+        }
+        self.hands.give(key, process, cpus)
     }
 
     /// Carries moves out; says what could not be.
@@ -184,7 +209,7 @@ impl Placing<'_> {
                 .get(&one.task)
                 .map_or(one.task.tid, |(process, _)| *process);
             let cpus = self.cpus_around(one.task, one.to);
-            let done = self.hands.give(one.task, process, &cpus)?;
+            let done = self.give(one.task, process, &cpus)?;
             let told = match &done {
                 Done::Moved => continue,
                 Done::Ended => ("ended", "it has ended".to_owned()),
@@ -192,6 +217,7 @@ impl Placing<'_> {
                     "theirs",
                     "somebody else changed where it may run; it is left to them".to_owned(),
                 ),
+                Done::Claimed(holder) => ("theirs", placed_by(process, *holder)),
                 Done::Refused(error) => ("refused", format!("the kernel refuses: {error}")),
             };
             self.history.refused(one.task);
@@ -277,7 +303,9 @@ fn strongest(snapshot: &Snapshot) -> serde_json::Value {
             "cpus": tasks.map(|task| task.cpu),
             "elsewhere": tasks.map(|task| task.strays[0]),
             "loads": tasks.map(|task| task.activity.load),
+            "executed": tasks.map(|task| task.activity.executed),
             "transfers_per_s": pair.transfers,
+            "transfers_per_cpu_s": snapshot.rate(pair),
         })
     });
     pairs.collect()

@@ -119,7 +119,14 @@ pub(crate) fn percent_range(interval: Interval) -> String {
         return format!("{low:.0e}..{high:.0e} %");
     }
     let decimals = percent_decimals(high);
-    format!("{low:.decimals$}..{high:.decimals$} %")
+    let high = format!("{high:.decimals$}");
+    // Little is not nothing.
+    let low = match low {
+        low if low > 0.0 && low < 0.005 => "<0.01".to_owned(),
+        low if low > 0.0 && low < 0.5 * 0.1_f64.powi(decimals as i32) => format!("{low:.2}"),
+        low => format!("{low:.decimals$}"),
+    };
+    format!("{low}..{high} %")
 }
 
 fn percent_decimals(value: f64) -> usize {
@@ -143,6 +150,15 @@ mod tests {
         assert_eq!(median([7.0]), Some(7.0));
         assert_eq!(median([9.0, 1.0, 5.0]), Some(5.0));
         assert_eq!(median([8.0, 1.0, 4.0, 2.0]), Some(3.0));
+    }
+
+    #[test]
+    fn a_low_end_that_is_little_is_not_told_as_nothing() {
+        let range = |low, high| percent_range(Interval { low, high });
+        assert_eq!(range(0.0003, 0.031), "0.03..3.1 %");
+        assert_eq!(range(0.000_01, 0.31), "<0.01..31 %");
+        assert_eq!(range(0.0, 0.31), "0..31 %");
+        assert_eq!(range(0.02, 0.31), "2..31 %");
     }
 
     #[test]

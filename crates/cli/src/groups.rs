@@ -203,9 +203,12 @@ fn recorded_machine(info: &RunInfo) -> Option<Topology> {
 
 /// Writes the placement; whether it took the place of the groups on the standard output.
 fn write(groups: &ThreadGroups, form: WriteForm, to: Option<&Path>) -> anyhow::Result<bool> {
-    let Some(handed) = hand_over(groups, form.handover()) else {
-        say(&format!("nothing to write. {}", groups.advice.words));
-        return Ok(to.is_none());
+    let handed = match hand_over(groups, form.handover()) {
+        Ok(handed) => handed,
+        Err(reason) => {
+            say(&format!("nothing to write. {reason}"));
+            return Ok(to.is_none());
+        }
     };
     match to {
         Some(path) => write_file(path, handed.text.as_bytes())

@@ -1,7 +1,7 @@
 //! What to do with groups of threads, in words.
 
-use crate::quantity::percent;
-use crate::views::groups::{Distance, PlacementVerdict, ThreadGroups};
+use crate::quantity::{percent, percent_range};
+use crate::views::groups::{Distance, PlacementVerdict, ThreadGroup, ThreadGroups};
 
 /// The answer of [`ThreadGroups::advice`] in whole sentences.
 #[must_use]
@@ -29,39 +29,45 @@ pub(crate) fn placement_words(groups: &ThreadGroups) -> String {
             "Leave the threads where they are: all share with all, and they do not fit below one last-level cache, so whichever are brought together are parted from others.".to_owned()
         }
         It::NoRoom => {
-            "Leave the threads where they are: no group fits below one last-level cache, nor on one socket of several.".to_owned()
+            "Leave the threads where they are: no group fits as a whole below one last-level cache, nor on one socket of several. `linewise place` brings together those of a group who share most and fit.".to_owned()
         }
         It::AlreadyThere => {
             "Leave the threads where they are: each group that fits below a last-level cache, or on a socket, ran there.".to_owned()
         }
         It::TooCheap => {
-            "Leave the threads where they are: to bring the groups together would save next to nothing, less than 0.5 % of their time.".to_owned()
+            "Leave the threads where they are: to bring the groups together would save next to nothing, less than 0.5 % of their time, or nothing for certain.".to_owned()
         }
     }
 }
 
 fn moves(groups: &ThreadGroups) -> String {
     let mut words = String::from("Bring together those who share:");
-    let moved = groups.groups.iter().filter_map(|group| {
-        let place = group.place.as_ref().filter(|place| !place.is_there)?;
-        Some((group, place))
-    });
-    for (group, place) in moved {
+    let is_moved = |group: &&ThreadGroup| group.verdict == PlacementVerdict::Move;
+    for group in groups.groups.iter().filter(is_moved) {
+        let Some(place) = &group.place else { continue };
         let there = group
             .elsewhere
             .iter()
             .find(|it| it.distance == place.distance);
-        let after = there.map_or(0.0, |it| it.cost);
+        let after = percent(there.map_or(0.0, |it| it.cost));
         let below = match place.distance {
             Distance::Llc => "below one last-level cache",
             Distance::Socket | Distance::Apart => "on one socket",
         };
+        let instead = match group.takes_turns() {
+            true => format!(
+                ", and apart up to {}, if its threads ran at once",
+                percent(group.worst().high)
+            ),
+            false => format!(
+                " instead of {} (it saves {})",
+                percent(group.cost),
+                percent_range(group.gain_interval)
+            ),
+        };
         words += &format!(
-            " group {} on CPUs {} ({below}), where its transfers cost about {} of its time instead of {};",
-            group.id,
-            place.cpus,
-            percent(after),
-            percent(group.cost)
+            " group {} on CPUs {} ({below}), where its transfers cost about {after} of its time{instead};",
+            group.id, place.cpus,
         );
     }
     words.pop();

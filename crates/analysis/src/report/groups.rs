@@ -291,18 +291,34 @@ pub(super) fn cost(groups: &ThreadGroups, group: &ThreadGroup) -> String {
 }
 
 /// How large the shared hot set of a group is.
-pub(super) fn hot_set(group: &ThreadGroup) -> String {
+pub(super) fn hot_set(groups: &ThreadGroups, group: &ThreadGroup) -> String {
     let (lines, bytes) = (
         text::plural(group.lines, "line"),
         text::binary_bytes(group.hot_bytes),
     );
-    format!("{lines}, {bytes}; {:.1} CPUs used", group.load)
+    let seen = match groups.source.is_emulated() {
+        true => "",
+        false => " at least, as far as samples saw",
+    };
+    format!("{lines}, {bytes}{seen}; {:.1} CPUs used", group.load)
 }
 
-/// Where a group is to run.
-pub(super) fn place(place: &GroupPlace) -> String {
-    let there = if place.is_there { ", where it ran" } else { "" };
-    format!("CPUs {} ({}){there}", place.cpus, distance(place.distance))
+/// Where a group is to run, and what it gains by that.
+pub(super) fn place(group: &ThreadGroup, place: &GroupPlace) -> String {
+    let (gain, range) = (
+        text::percent(group.gain),
+        text::percent_range(group.gain_interval),
+    );
+    let gains = match group.verdict {
+        _ if place.is_there => ", where it ran".to_owned(),
+        PlacementVerdict::Move if group.takes_turns() => {
+            format!(": apart it might lose {gain} ({range})")
+        }
+        PlacementVerdict::Move => format!(": saves {gain} ({range})"),
+        PlacementVerdict::TooCheap => format!(": not worth a move, would save {gain} ({range})"),
+        _ => String::new(),
+    };
+    format!("CPUs {} ({}){gains}", place.cpus, distance(place.distance))
 }
 
 /// The machine in words.

@@ -10,6 +10,7 @@ mod schedulers;
 use std::fmt::Write as _;
 
 use linewise_foreign::{is_safe, sanitise};
+use linewise_topology::CpuSet;
 
 use super::groups as words;
 use crate::views::groups::{GroupedThread, PlacementVerdict, ThreadGroup, ThreadGroups};
@@ -34,14 +35,18 @@ pub enum Handover {
     Schedqos,
 }
 
-/// The placement of `groups` as `to` takes it; `None` where nothing should be moved.
-#[must_use]
-pub fn hand_over(groups: &ThreadGroups, to: Handover) -> Option<Handed> {
-    if groups.advice.verdict != PlacementVerdict::Move {
-        return None;
+/// The placement of `groups` as `to` takes it: of those that should move, and of those that are to stay where they are.
+///
+/// # Errors
+/// Whole sentences why there is nothing to hand over: nothing should be moved, or `to` cannot say what.
+pub fn hand_over(groups: &ThreadGroups, to: Handover) -> Result<Handed, String> {
+    use PlacementVerdict as It;
+    if groups.advice.verdict != It::Move {
+        return Err(groups.advice.words.clone());
     }
     let placed = |group| -> Option<Placed<'_>> {
         let group: &ThreadGroup = group;
+        matches!(group.verdict, It::Move | It::AlreadyThere).then_some(())?;
         let is_member = |it: &&GroupedThread| it.group == Some(group.id);
         Some(Placed {
             group,
@@ -50,7 +55,20 @@ pub fn hand_over(groups: &ThreadGroups, to: Handover) -> Option<Handed> {
         })
     };
     let placed: Vec<Placed<'_>> = groups.groups.iter().filter_map(placed).collect();
-    Some(match to {
+    let who = match to {
+        Handover::Numactl => Some("numactl"),
+        Handover::Systemd => Some("systemd"),
+        _ => None,
+    };
+    let (cpus, _) = cpus_and_nodes(&placed);
+    if let Some(who) = who
+        && cpus.len() as u64 == groups.shape.cpus
+    {
+        return Err(format!(
+            "{who} places whole processes, and together the groups have all CPUs: it would change nothing. `--write taskset` or `--write cpuset` places their threads."
+        ));
+    }
+    Ok(match to {
         Handover::Taskset => taskset(groups, &placed),
         Handover::Numactl => numactl(groups, &placed),
         Handover::Systemd => systemd(groups, &placed),
@@ -68,14 +86,10 @@ fn comment(groups: &ThreadGroups, group: &ThreadGroup) -> String {
 
 fn taskset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
     let finder = Finder::new(groups);
-    let mut text = finder.head(" && taskset -cp \"$1\" \"${task##*/}\"");
-    for it in placed {
-        text += &comment(groups, it.group);
-        let cpus = &it.place.cpus;
-        for line in finder.lines(it, |tid| format!("taskset -cp {cpus} {tid}"), cpus) {
-            text += &line;
-        }
-    }
+    let mut text = String::from("#!/bin/sh\n");
+    text += &finder.script(placed, |it, task| {
+        format!("taskset -cp {} {task}", it.place.cpus)
+    });
     Handed {
         text,
         notes: finder.notes(placed),
@@ -84,13 +98,13 @@ fn taskset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
 
 fn cpuset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
     let finder = Finder::new(groups);
-    let mut text = finder.head(" && echo \"${task##*/}\" > \"$1/cgroup.threads\"");
+    let folder = |it: &Placed<'_>| format!("\"$cgroup\"/group-{}", it.group.id);
+    let mut text = String::from("#!/bin/sh\n");
     text += "# The cgroup that the program runs in; its threads are put into cpusets below it.\n";
     text += "cgroup=${1:?the folder of its cgroup: /sys/fs/cgroup/...}\nset -e\n";
     text += "grep -qw cpuset \"$cgroup\"/cgroup.controllers || { echo \"no cpuset controller in $cgroup\" >&2; exit 1; }\n";
     for it in placed {
-        text += &comment(groups, it.group);
-        let folder = format!("\"$cgroup\"/group-{}", it.group.id);
+        let folder = folder(it);
         let _ = writeln!(text, "mkdir -p {folder}");
         let _ = writeln!(text, "echo threaded > {folder}/cgroup.type");
         text += "echo +cpuset > \"$cgroup\"/cgroup.subtree_control\n";
@@ -98,11 +112,10 @@ fn cpuset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
         if !it.place.nodes.is_empty() {
             let _ = writeln!(text, "echo {} > {folder}/cpuset.mems", it.place.nodes);
         }
-        let by_id = |tid| format!("echo {tid} > {folder}/cgroup.threads");
-        for line in finder.lines(it, by_id, &folder) {
-            text += &line;
-        }
     }
+    text += &finder.script(placed, |it, task| {
+        format!("echo {task} > {}/cgroup.threads", folder(it))
+    });
     Handed {
         text,
         notes: finder.notes(placed),
@@ -110,18 +123,13 @@ fn cpuset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
 }
 
 /// Lists of CPUs or nodes as one, each once.
-fn union<'a>(lists: impl Iterator<Item = &'a String>) -> String {
-    let sets = lists.filter_map(|list| list.parse::<linewise_topology::CpuSet>().ok());
-    let mut all = linewise_topology::CpuSet::new();
-    for set in sets {
-        for cpu in set.iter() {
-            all.insert(cpu);
-        }
-    }
-    all.to_string()
+fn union<'a>(lists: impl Iterator<Item = &'a String>) -> CpuSet {
+    let sets = lists.filter_map(|list| list.parse::<CpuSet>().ok());
+    sets.flat_map(|set| set.iter().collect::<Vec<u32>>())
+        .collect()
 }
 
-fn cpus_and_nodes(placed: &[Placed<'_>]) -> (String, String) {
+fn cpus_and_nodes(placed: &[Placed<'_>]) -> (CpuSet, CpuSet) {
     (
         union(placed.iter().map(|it| &it.place.cpus)),
         union(placed.iter().map(|it| &it.place.nodes)),

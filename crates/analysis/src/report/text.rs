@@ -282,7 +282,15 @@ pub(crate) fn count_range(interval: Interval) -> String {
         return "?..?".to_owned();
     }
     let (scale, unit) = scale_of(interval.high);
-    let (low, high) = (scaled(interval.low, scale), scaled(interval.high, scale));
+    let high = scaled(interval.high, scale);
+    // Little is not nothing.
+    let low = match interval.low {
+        low if low > 0.0 && low / scale < 0.05 => match scale > 1.0 {
+            true => count(low),
+            false => "<0.1".to_owned(),
+        },
+        low => scaled(low, scale),
+    };
     format!("{low}..{high}{unit}")
 }
 
@@ -559,6 +567,9 @@ mod tests {
         assert_eq!(percent_range(interval(0.31, 0.44)), "31..44 %");
         assert_eq!(percent_range(interval(0.004, 0.02)), "0.4..2.0 %");
         assert_eq!(count_range(interval(900e3, 4.6e6)), "0.9..4.6 M");
+        assert_eq!(count_range(interval(12e3, 4.6e6)), "12 k..4.6 M");
+        assert_eq!(count_range(interval(0.01, 4.5)), "<0.1..4.5");
+        assert_eq!(count_range(interval(0.0, 4.6e6)), "0.0..4.6 M");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use linewise_foreign::{is_safe, sanitise};
 
 use super::placed::Placed;
 use crate::command;
-use crate::report::text;
+use crate::report::{groups as words, text};
 use crate::views::groups::{GroupedThread, ThreadGroups};
 
 /// Bytes of a name that the kernel keeps.
@@ -54,41 +54,54 @@ impl<'a> Finder<'a> {
         groups.len() == 1 && !thread.name.is_empty() && thread.name.chars().all(is_safe)
     }
 
-    /// The beginning of a script; `act` is what is done with a thread in `$task`, if they are found by name.
-    pub(super) fn head(&self, act: &str) -> String {
-        let mut head = String::from("#!/bin/sh\n");
-        if self.by_name() {
-            head +=
-                "# by_name WHERE THREAD: all threads of that name in processes of the program.\n";
-            head += "by_name() {\n";
-            head += "    for task in /proc/[0-9]*/task/[0-9]*; do\n";
-            head += &format!(
-                "        [ \"$(cat \"${{task%/task/*}}/comm\" 2>/dev/null)\" = {} ] &&\n",
-                quoted(self.program())
-            );
-            head += "            [ \"$(cat \"$task/comm\" 2>/dev/null)\" = \"$2\" ]";
-            head += act;
-            head += "\n    done\n}\n";
-        }
-        head
-    }
-
-    /// A line for each thread of a group, or for each name; threads that no name tells get none.
-    pub(super) fn lines(
+    /// Does `act` with each thread of the groups: by its id, or, in one pass over all processes, by its name.
+    pub(super) fn script(
         &self,
-        placed: &Placed<'_>,
-        by_id: impl Fn(u32) -> String,
-        place: &str,
-    ) -> Vec<String> {
+        placed: &[Placed<'_>],
+        act: impl Fn(&Placed<'_>, &str) -> String,
+    ) -> String {
+        let comment = |it: &Placed<'_>| {
+            let members = words::members(self.groups, it.group, 8);
+            format!("# Group {}: {}\n", it.group.id, sanitise(&members))
+        };
         if !self.by_name() {
-            let line =
-                |it: &&GroupedThread| format!("{}  # {}\n", by_id(it.tid), sanitise(&it.name));
-            return placed.threads.iter().map(line).collect();
+            let line = |it: &Placed<'_>, thread: &GroupedThread| {
+                let act = act(it, &thread.tid.to_string());
+                format!("{act}  # {}\n", sanitise(&thread.name))
+            };
+            let lines = |it: &Placed<'_>| -> String {
+                it.threads.iter().map(|thread| line(it, thread)).collect()
+            };
+            return placed.iter().map(|it| comment(it) + &lines(it)).collect();
         }
-        let names = placed.threads.iter().filter(|it| self.tells(it));
-        let names: BTreeSet<&str> = names.map(|it| it.name.as_str()).collect();
-        let line = |name: &str| format!("by_name {place} {}\n", quoted(name));
-        names.into_iter().map(line).collect()
+        let case = |it: &Placed<'_>| {
+            let names = it.threads.iter().filter(|it| self.tells(it));
+            let names: BTreeSet<String> = names.map(|it| quoted(&it.name)).collect();
+            let names: Vec<String> = names.into_iter().collect();
+            match names.is_empty() {
+                true => comment(it),
+                false => format!(
+                    "{}    {}) {} ;;\n",
+                    comment(it),
+                    names.join(" | "),
+                    act(it, "\"${task##*/}\"")
+                ),
+            }
+        };
+        let cases: String = placed.iter().map(case).collect();
+        format!(
+            "# All threads of the program, wherever their names say.\n\
+             name_of() {{ IFS= read -r name <\"$1/comm\"; }} 2>/dev/null\n\
+             for process in /proc/[0-9]*; do\n    \
+                 name_of \"$process\" && [ \"$name\" = {} ] || continue\n    \
+                 for task in \"$process\"/task/[0-9]*; do\n    \
+                     name_of \"$task\" || continue\n    \
+                     case $name in\n{cases}    \
+                     esac\n    \
+                 done\n\
+             done\n",
+            quoted(self.program())
+        )
     }
 
     /// Which threads no name tells.

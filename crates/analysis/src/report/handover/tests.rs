@@ -36,6 +36,9 @@ fn group(id: u32, threads: &[u32], cpus: &str) -> ThreadGroup {
             llc: Some(id - 1),
             is_there: false,
         }),
+        gain: 0.05,
+        gain_interval: Interval::exactly(0.05),
+        verdict: PlacementVerdict::Move,
         why: Vec::new(),
     }
 }
@@ -96,18 +99,20 @@ fn threads_of_a_later_run_are_found_by_names_that_tell_their_group() {
     let it = handed(true, Handover::Cpuset);
     assert!(it.text.contains(r#" = 'it'\''s mine' ] &&"#), "{}", it.text);
     assert!(
-        it.text
-            .contains(r#"by_name "$cgroup"/group-1 'push'\''; id; '\'''"#),
+        it.text.contains(
+            r#"'push'\''; id; '\''') echo "${task##*/}" > "$cgroup"/group-1/cgroup.threads ;;"#
+        ),
         "{}",
         it.text
     );
     assert!(
-        it.text.contains("by_name \"$cgroup\"/group-2 other\n"),
+        it.text
+            .contains(r#"    other) echo "${task##*/}" > "$cgroup"/group-2/cgroup.threads ;;"#),
         "{}",
         it.text
     );
     assert!(
-        !it.text.contains("by_name \"$cgroup\"/group-2 same"),
+        !it.text.contains("same) ") && !it.text.contains("| same"),
         "{}",
         it.text
     );
@@ -184,5 +189,83 @@ fn schedqos_gets_classes_and_nothing_is_handed_over_where_nothing_is_moved() {
     );
     let mut stay = groups(true);
     stay.advice.verdict = PlacementVerdict::OneLlc;
-    assert_eq!(hand_over(&stay, Handover::Taskset), None);
+    assert!(hand_over(&stay, Handover::Taskset).is_err());
+}
+
+#[test]
+fn a_group_that_gains_too_little_is_in_no_line_and_one_that_is_there_is_held() {
+    let mut groups = groups(false);
+    groups.groups[1].verdict = PlacementVerdict::TooCheap;
+    let text = hand_over(&groups, Handover::Taskset).unwrap().text;
+    assert!(text.contains(" 0-7 ") && !text.contains(" 8-15 "), "{text}");
+    groups.groups[1].verdict = PlacementVerdict::AlreadyThere;
+    let text = hand_over(&groups, Handover::Taskset).unwrap().text;
+    assert!(text.contains(" 8-15 "), "{text}");
+}
+
+#[test]
+fn whole_programs_are_not_placed_on_all_of_the_machine() {
+    let mut groups = groups(true);
+    groups.shape.cpus = 16;
+    for to in [Handover::Numactl, Handover::Systemd] {
+        let reason = hand_over(&groups, to).unwrap_err();
+        assert!(reason.contains("would change nothing"), "{reason}");
+    }
+    assert!(hand_over(&groups, Handover::Taskset).is_ok());
+}
+
+/// Whether a script came to its end, and what it said to its standard error.
+fn ran(script: &str, argument: &std::path::Path) -> (bool, String) {
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", script, "script"]).arg(argument).output();
+    let output = output.unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), errors)
+}
+
+#[test]
+fn the_script_of_cpusets_makes_one_for_each_group_and_puts_its_threads_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let cgroup = folder.path();
+    let read = |file: &str| std::fs::read_to_string(cgroup.join(file)).unwrap();
+    let script = handed(false, Handover::Cpuset).text;
+    std::fs::write(cgroup.join("cgroup.controllers"), "cpu io\n").unwrap();
+    let (is_done, errors) = ran(&script, cgroup);
+    assert!(
+        !is_done && errors.contains("no cpuset controller"),
+        "{errors}"
+    );
+    std::fs::write(cgroup.join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
+    assert_eq!(ran(&script, cgroup), (true, String::new()));
+    assert_eq!(read("cgroup.subtree_control"), "+cpuset\n");
+    for (group, cpus, last) in [(1, "0-7", 13), (2, "8-15", 14)] {
+        let file = |name: &str| read(&format!("group-{group}/{name}"));
+        assert_eq!(file("cgroup.type"), "threaded\n");
+        assert_eq!(file("cpuset.cpus"), format!("{cpus}\n"));
+        assert_eq!(file("cpuset.mems"), "0\n");
+        // In a folder of plain files the last one written is left.
+        assert_eq!(file("cgroup.threads"), format!("{last}\n"));
+    }
+}
+
+#[test]
+fn threads_are_found_by_name_in_one_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("lw's other");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let running = std::process::Command::new(&program).arg("60").spawn();
+    let mut running = running.unwrap();
+    let mut groups = groups(true);
+    groups.command = vec![program.display().to_string()];
+    groups.threads[3].name = "lw's other".to_owned();
+    let script = hand_over(&groups, Handover::Cpuset).unwrap().text;
+    std::fs::write(folder.path().join("cgroup.controllers"), "cpuset\n").unwrap();
+    let done = ran(&script, folder.path());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(done, (true, String::new()));
+    let told = |group: &str| std::fs::read_to_string(folder.path().join(group));
+    let id = format!("{}\n", running.id());
+    assert_eq!(told("group-2/cgroup.threads").unwrap(), id);
+    assert!(told("group-1/cgroup.threads").is_err());
 }

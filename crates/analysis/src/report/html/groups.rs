@@ -130,7 +130,7 @@ fn machine(groups: &ThreadGroups) -> Markup {
             }
         }
         @for group in groups.groups.iter().filter(wide) {
-            p { "Group " (group.id) ": " (group.place.as_ref().map_or_else(String::new, words::place)) }
+            p { "Group " (group.id) ": " (group.place.as_ref().map_or_else(String::new, |place| words::place(group, place))) }
         }
         @if groups.groups.iter().all(|group| group.place.is_none()) {
             p.quiet { "No group is put anywhere: see What to do." }
@@ -155,10 +155,10 @@ fn all_groups(groups: &ThreadGroups) -> Markup {
             dl.facts {
                 (written::fact("Threads", &words::members(groups, group, MEMBERS), "wide"))
                 (written::fact("Moves", &words::of_group(group, words::unit(groups)), "wide"))
-                (written::fact("Shared hot set", &words::hot_set(group), ""))
+                (written::fact("Shared hot set", &words::hot_set(groups, group), ""))
                 (written::fact("Costs", &words::cost(groups, group), ""))
                 (written::fact("Elsewhere", &words::elsewhere(groups, group), "wide"))
-                @if let Some(place) = &group.place { (written::fact("Place", &words::place(place), "wide")) }
+                @if let Some(place) = &group.place { (written::fact("Place", &words::place(group, place), "wide")) }
                 @if !group.why.is_empty() { (written::fact("Why", &why(&group.why), "wide")) }
             }
         }

@@ -103,7 +103,7 @@ fn group(page: &mut Page, groups: &ThreadGroups, group: &ThreadGroup) {
         );
         term(page, "", &outside);
     }
-    term(page, "  shares", &words::hot_set(group));
+    term(page, "  shares", &words::hot_set(groups, group));
     for (i, object) in group.why.iter().enumerate() {
         let why = text::sanitise(&words::why(object)).into_owned();
         term(page, if i == 0 { "  why" } else { "" }, &why);
@@ -111,7 +111,7 @@ fn group(page: &mut Page, groups: &ThreadGroups, group: &ThreadGroup) {
     term(page, "  costs", &words::cost(groups, group));
     term(page, "  elsewhere", &words::elsewhere(groups, group));
     if let Some(place) = &group.place {
-        term(page, "  place", &words::place(place));
+        term(page, "  place", &words::place(group, place));
     }
 }
 

@@ -64,6 +64,8 @@ pub struct LevelLatency {
     /// Whether it was measured beside the recording; else it is taken from the nearest that was, by the ratios of usual
     /// machines.
     pub measured: bool,
+    /// How many pairs of CPUs were measured at this distance; of one the interval is no more than its round trip.
+    pub measurements: u64,
 }
 
 /// What a group's transfers would cost at a distance.
@@ -117,6 +119,7 @@ impl Latencies {
                 round_trip_ns: trip,
                 interval,
                 measured: !trips.is_empty(),
+                measurements: trips.len() as u64,
             }
         };
         let there = distances(machine);

@@ -17,15 +17,16 @@ mod rows;
 mod sharing_pair;
 #[cfg(test)]
 mod tests;
+mod verdicts;
 
 use std::collections::BTreeMap;
 
 use linewise_placer::Sharing;
-use linewise_recording::{RunInfo, SharedMemory, Tid};
+use linewise_recording::{RunInfo, Tid};
 
-use super::run_coverage::{ENOUGH_SAMPLES, RunCoverage, may_meet};
 use super::sharing::{Estimate, Followed, ThreadTime};
 use super::threads::thread_rows;
+use crate::quantity::Interval;
 pub use distance::{Distance, DistanceCost, Latencies, LevelLatency};
 pub use input::GroupsInput;
 pub(crate) use pairs::{LineOf, PairSum};
@@ -43,12 +44,6 @@ const CUT: f32 = 0.1;
 /// Transfers of a run below which a pair makes no group: what threads hand to each other when they begin and end stays
 /// below.
 const LEAST_TRANSFERS: f64 = 1_000.0;
-/// A move that saves less than this of a group's time is within what moving costs.
-const LEAST_GAIN: f64 = 0.005;
-/// Threads that use less of a CPU do not count among those that a group leaves out.
-const IDLE: f64 = 0.01;
-/// A group with this share of all thread time is all of the program.
-const NEARLY_ALL: f64 = 0.9;
 
 /// The view's answer without names, and the lines behind each pair and group.
 #[derive(Clone, Debug)]
@@ -103,7 +98,7 @@ pub(crate) fn thread_groups(input: &GroupsInput<'_>) -> Found {
         },
         notes: Vec::new(),
     };
-    groups.advice.verdict = groups.verdict(input);
+    groups.judge(input);
     Found { groups, sums }
 }
 
@@ -217,6 +212,9 @@ fn group(
         cost_interval: cost.interval(),
         elsewhere: latencies.costs(&inner, input, share),
         place: None,
+        gain: 0.0,
+        gain_interval: Interval::default(),
+        verdict: PlacementVerdict::NothingShared,
         why: Vec::new(),
     }
 }
@@ -232,69 +230,5 @@ impl ThreadGroups {
     #[must_use]
     pub fn thread(&self, tid: u32) -> Option<&GroupedThread> {
         self.threads.iter().find(|thread| thread.tid == tid)
-    }
-
-    fn verdict(&self, input: &GroupsInput<'_>) -> PlacementVerdict {
-        use PlacementVerdict as It;
-        if self.groups.is_empty() {
-            let seen = (input.tables.samples.len() as u64) + input.sharing.lines.len() as u64;
-            let times = input.tables.threads.iter().map(|it| it.cpu_time_ns);
-            let is_thin = || {
-                let shared = SharedMemory::of(&input.tables.maps);
-                let coverage = RunCoverage::of(input.info, input.tables, &shared);
-                self.threads.len() > 1
-                    && (input.sharing.no_latency || coverage.is_little(may_meet(times)))
-            };
-            let little = input.info.exact.is_none() && (seen < ENOUGH_SAMPLES || is_thin());
-            return match little || self.threads.is_empty() {
-                true => It::TooLittleSeen,
-                false => It::NothingShared,
-            };
-        }
-        if self.shape.llcs == Some(1) {
-            return It::OneLlc;
-        }
-        if input.machine.is_none() || self.shape.llcs.is_none() {
-            return It::MachineUnknown;
-        }
-        let all: f64 = self.threads.iter().map(|thread| thread.load).sum();
-        let first = &self.groups[0];
-        let outside = |it: &&GroupedThread| it.group != Some(first.id) && it.load > IDLE;
-        let is_all =
-            self.threads.iter().filter(outside).count() == 0 || first.load >= NEARLY_ALL * all;
-        let placed: Vec<&GroupPlace> = self
-            .groups
-            .iter()
-            .filter_map(|it| it.place.as_ref())
-            .collect();
-        match placed.iter().find(|place| !place.is_there) {
-            None if placed.is_empty() && is_all => It::AllWithAll,
-            None if placed.is_empty() => It::NoRoom,
-            None => It::AlreadyThere,
-            Some(_) if self.gain() < LEAST_GAIN => It::TooCheap,
-            Some(_) => It::Move,
-        }
-    }
-
-    /// The largest share of its time that a group may lose by its distance and would not at its place.
-    fn gain(&self) -> f64 {
-        let of = |group: &ThreadGroup| {
-            let place = group.place.as_ref().filter(|place| !place.is_there)?;
-            let there = group
-                .elsewhere
-                .iter()
-                .find(|it| it.distance == place.distance)?;
-            // Where it takes turns now nothing is lost yet, but nothing keeps it from being parted.
-            let worst = group
-                .elsewhere
-                .iter()
-                .map(|it| it.cost)
-                .fold(group.cost, f64::max);
-            Some(match group.in_turns > group.transfers {
-                true => worst - there.cost,
-                false => group.cost - there.cost,
-            })
-        };
-        self.groups.iter().filter_map(of).fold(0.0, f64::max)
     }
 }

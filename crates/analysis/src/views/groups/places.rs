@@ -49,9 +49,12 @@ struct Room {
 }
 
 /// Gives each group the nearest CPUs that it fits on: those where it ran most, else those with the most room. A group that
-/// fits on no socket has no place.
+/// fits on no socket has no place. Where all groups need more CPUs than there are each domain has its share of them, as
+/// for `linewise place`.
 pub(super) fn place(groups: &mut [ThreadGroup], machine: &Topology, samples: &[Sample]) {
-    let (mut llcs, mut sockets) = (rooms(machine, true), rooms(machine, false));
+    let all: f64 = groups.iter().map(need).sum();
+    let crowd = (all / machine.cpus.len().max(1) as f64).max(1.0);
+    let (mut llcs, mut sockets) = (rooms(machine, true, crowd), rooms(machine, false, crowd));
     if llcs.len() < 2 {
         return;
     }
@@ -61,8 +64,7 @@ pub(super) fn place(groups: &mut [ThreadGroup], machine: &Topology, samples: &[S
             let there = ran.iter().filter(|(cpu, _)| room.cpus.contains(**cpu));
             there.map(|(_, ns)| ns).sum()
         };
-        // Two CPUs at least: what they used while they waited for each other may be little.
-        let need = group.load.max(f64::min(group.threads.len() as f64, 2.0));
+        let need = need(group);
         let rooms = match llcs.iter().any(|room| room.free >= need) {
             true => &mut llcs,
             false if sockets.len() > 1 => &mut sockets,
@@ -97,13 +99,19 @@ pub(super) fn place(groups: &mut [ThreadGroup], machine: &Topology, samples: &[S
     }
 }
 
-fn rooms(machine: &Topology, of_llcs: bool) -> Vec<Room> {
+/// CPUs that a group needs; two at least: what they used while they waited for each other may be little.
+fn need(group: &ThreadGroup) -> f64 {
+    group.load.max(f64::min(group.threads.len() as f64, 2.0))
+}
+
+/// The domains, with room for so many times their CPUs.
+fn rooms(machine: &Topology, of_llcs: bool, crowd: f64) -> Vec<Room> {
     let (sets, distance) = match of_llcs {
         true => (machine.llc_groups(), Distance::Llc),
         false => (machine.sockets(), Distance::Socket),
     };
     let room = |(cpus, number): (CpuSet, u32)| Room {
-        free: cpus.len() as f64,
+        free: (cpus.len() as f64 * crowd).ceil(),
         cpus,
         distance,
         llc: of_llcs.then_some(number),

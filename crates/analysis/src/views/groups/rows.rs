@@ -85,6 +85,13 @@ pub struct ThreadGroup {
     pub elsewhere: Vec<DistanceCost>,
     /// Where they would run; `null` where no place on the machine is better than any other.
     pub place: Option<GroupPlace>,
+    /// What it would save there, in the unit of `cost`; 0 where it has no place, or ran there. Of a group whose threads take
+    /// turns what they might lose apart.
+    pub gain: f64,
+    /// The interval of `gain`: 90 %, with what the ratios of latencies leave open.
+    pub gain_interval: Interval,
+    /// What is to be done with it, or why nothing.
+    pub verdict: PlacementVerdict,
     /// What lies on their lines, the most first; at most 3.
     pub why: Vec<SharedObject>,
 }
@@ -102,7 +109,7 @@ pub struct PlacementAdvice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementVerdict {
-    /// The groups that have a `place` should run there.
+    /// It should run at its `place`; of all: the groups of which this is said should.
     Move,
     /// Too little was seen to say anything.
     TooLittleSeen,
@@ -114,11 +121,11 @@ pub enum PlacementVerdict {
     MachineUnknown,
     /// All threads share with all.
     AllWithAll,
-    /// No group fits anywhere.
+    /// It fits nowhere as a whole; of all: no group does.
     NoRoom,
-    /// Each group that fits somewhere is there.
+    /// It is there; of all: each group that fits somewhere is.
     AlreadyThere,
-    /// It would bring next to nothing.
+    /// It would bring next to nothing, or nothing for certain.
     TooCheap,
 }
 

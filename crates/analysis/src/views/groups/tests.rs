@@ -255,8 +255,8 @@ fn five_thousand_threads_are_grouped_and_none_is_lost() {
     assert_eq!(groups.groups.len(), 2_500);
     assert_eq!(groups.threads.len(), 5_000);
     let placed = groups.groups.iter().filter(|it| it.place.is_some()).count();
-    // They need more CPUs than there are, so each cache has its share of them.
-    assert_eq!(placed, 2_500);
+    // They need more CPUs than there are, so each cache has its share of them: of 625 threads no half of a pair.
+    assert_eq!(placed, 2_496);
     let below = |cpus: &str| {
         let places = groups.groups.iter().filter_map(|it| it.place.as_ref());
         places.filter(|place| place.cpus == cpus).count()

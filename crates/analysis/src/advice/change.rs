@@ -291,6 +291,12 @@ pub(crate) fn allocate_aligned(
 fn named(object: &ObjectRow) -> String {
     match object.kind {
         ObjectKind::Static if !object.name.is_empty() => format!("`{}`", object.name),
+        ObjectKind::Stack if !object.declared_at.is_empty() => {
+            match object.name.split_once(" in ") {
+                Some((variable, frame)) => format!("`{variable}` in {frame}"),
+                None => String::new(),
+            }
+        }
         ObjectKind::Heap | ObjectKind::Mapping if !object.allocated_at.is_empty() => {
             format!("the {}", object.name)
         }

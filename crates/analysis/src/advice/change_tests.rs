@@ -254,6 +254,30 @@ fn several_elements_that_are_shared_are_their_array() {
 }
 
 #[test]
+fn what_is_only_read_beside_a_lock_is_told_to_be_moved() {
+    let at = |tid, offset, field: &str, op, share| AccessRow {
+        op,
+        share,
+        ..super::super::parts::tests::at(tid, offset, field, offset)
+    };
+    let said = |read_share, read: Operation| {
+        let rows = [
+            at(1, 0, "q.lock", Operation::Update, 0.1),
+            at(2, 0, "q.lock", Operation::Update, 0.1),
+            at(1, 40, "q.limit", read, read_share),
+            at(2, 40, "q.limit", Operation::Load, read_share),
+        ];
+        propose(TRUE, &object(), &[], &rows, &[]).text
+    };
+    let words = "is where `q.limit` is read, which nobody was seen to write";
+    let text = said(0.4, Operation::Load);
+    assert!(text.contains(words) && text.contains(" 80 % of"), "{text}");
+    // Next to nothing, or written.
+    assert!(!said(0.05, Operation::Load).contains("q.limit` is read"));
+    assert!(!said(0.4, Operation::Store).contains("q.limit` is read"));
+}
+
+#[test]
 fn padding_is_said_to_help_as_much_as_is_known() {
     let part = Interval {
         low: 0.3,

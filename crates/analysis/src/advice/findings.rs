@@ -102,10 +102,10 @@ fn finding(
     let kind = FindingKind::of(false_share_interval);
     let main = main_object(lines[0], names);
     let has_bounds = |object: &&Object| match object.kind {
-        ObjectKind::Heap => names.is_exact(object),
+        ObjectKind::Heap | ObjectKind::Stack => names.is_exact(object),
         // One that holds several objects is none.
         ObjectKind::Mapping => names.is_exact(object) && !matches!(group, Group::Functions(..)),
-        kind => kind == ObjectKind::Static,
+        ObjectKind::Static => true,
     };
     let several = matches!(group, Group::Alike(_));
     let place = main
@@ -348,7 +348,7 @@ fn line_row(
         if !names.is_exact(found) || (voted && found.address.0 == object.address) {
             continue;
         }
-        if found.kind != ObjectKind::Static {
+        if !matches!(found.kind, ObjectKind::Static | ObjectKind::Stack) {
             fields.extend(fields_of_another(line, found, known, line_size));
             continue;
         }

@@ -259,6 +259,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_read_is_not_what_threads_fight_over() {
+        let constant = Object {
+            address: Address(0x1020),
+            ..variable(1, "limit")
+        };
+        let tables = Tables {
+            objects: vec![variable(1, "lock"), constant],
+            ..Tables::default()
+        };
+        let names = Names::new(&tables);
+        let mut line = line(1);
+        let reads = Place {
+            touch: Touch {
+                address: Address(0x1020),
+                operation: Operation::Load,
+                ..line.places[0].touch
+            },
+            weight: 20.0,
+            ..line.places[0].clone()
+        };
+        line.places.insert(0, reads.clone());
+        let main = |line: &LineSharing| main_object(line, &names).map(|it| it.name.clone());
+        assert_eq!(main(&line).as_deref(), Some("lock"));
+        // Where no write was seen at all, it is what most of the time goes to.
+        line.places = vec![reads];
+        assert_eq!(main(&line).as_deref(), Some("limit"));
+    }
+
+    #[test]
     fn a_mapping_of_which_no_function_touches_all_is_no_object() {
         let mapping = |size| Object {
             address: Address(0x1000),

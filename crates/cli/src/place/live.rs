@@ -41,7 +41,7 @@ impl<'a> ByCounters<'a> {
         Counters::open(std::process::id(), &codes).context(
             "the processor's counters cannot be used: a virtual machine without a PMU has none, and perf_event_paranoid above 2 or a seccomp filter forbids them (`linewise doctor` says which); without --hardware-counters recordings are used, which need none",
         )?;
-        process::raise_open_files();
+        let _limit = process::raise_open_files();
         Ok(Self {
             signals,
             time,

@@ -398,7 +398,7 @@ fn check(how: &How, program: &Program) -> anyhow::Result<Vec<Row>> {
             faults: faults(finding, &original),
         };
         let paste = paste(finding);
-        if !paste.source.is_empty() && !paste.is_call() {
+        if !paste.source.is_empty() {
             let mut changed = original.clone();
             let applied = match sort(finding) {
                 ALLOCATE => Ok(()),
@@ -606,10 +606,7 @@ fn faults(finding: &Advised, sources: &Sources) -> Vec<String> {
         }
         _ => {}
     }
-    if finding.kind == "true-sharing"
-        && !Paste::is_call(&paste(finding))
-        && !finding.change_source.is_empty()
-    {
+    if finding.kind == "true-sharing" && !finding.change_source.is_empty() {
         faults.push("pads what is shared truly".to_owned());
     }
     faults

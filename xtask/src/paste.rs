@@ -39,11 +39,6 @@ mod crossbeam_utils {
 ";
 
 impl Paste<'_> {
-    /// Whether the source is a call of the runtime, which takes more than a paste.
-    pub(crate) fn is_call(&self) -> bool {
-        self.source.contains(".apply(") || self.source.contains("linewise_apply(")
-    }
-
     /// Changes the sources.
     ///
     /// # Errors

@@ -44,6 +44,14 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     // What could not be written afterwards is refused before.
     let thresholds_to = args.output.as_deref().map(outlet).transpose()?;
     let page_to = args.html.as_deref().map(outlet).transpose()?;
+    if let (Some((thresholds, file)), Some((page, other))) = (&thresholds_to, &page_to) {
+        anyhow::ensure!(
+            !file.is_same(other),
+            "the thresholds ({}) and the page ({}) would be written to the same file; name two",
+            thresholds.display(),
+            page.display()
+        );
+    }
     let calibration = measure(args.quick)?;
     if let Some((path, outlet)) = &thresholds_to {
         let text = thresholds_file(&calibration)?.to_json()?;
@@ -80,14 +88,14 @@ fn measure(quick: bool) -> anyhow::Result<Calibration> {
             progress.now,
             progress.share * 100.0
         ));
-        heard = signals.next();
+        heard = heard.take().or_else(|| signals.next());
         match heard {
             Some(_) => ControlFlow::Break(()),
             None => ControlFlow::Continue(()),
         }
     });
     line.clear();
-    if let Some(heard) = heard {
+    if let Some(heard) = heard.or_else(|| signals.next()) {
         say("interrupted before all was measured; nothing was written");
         signals::end_by_signal(heard.signal);
     }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::super::proposal::delegated;
 use super::tests::line;
 use super::*;
 
@@ -136,22 +135,5 @@ fn a_field_with_a_line_of_its_own_compiles() {
     for kind in ["(anonymous struct)", "function*", ""] {
         let line = line(&[("tail", kind)]);
         assert_eq!(aligned_field(Language::Cpp, "tail", &[line], 64), "");
-    }
-}
-
-#[test]
-fn a_call_that_delegates_compiles() {
-    for language in LANGUAGES {
-        let source = delegated(language);
-        let text = match language {
-            Language::C | Language::Cpp => format!(
-                "#include <linewise_delegate.h>\nvoid f(struct linewise_client *client, const struct linewise_array *data, size_t index, linewise_function work, void *argument) {{\n    {source}\n}}\n"
-            ),
-            Language::Rust => format!(
-                "pub struct Client;\nimpl Client {{ pub fn apply<T, R>(&self, _: &T, _: impl FnOnce(&mut T) -> R) -> Result<R, ()> {{ Err(()) }} }}\npub fn f(client: &Client, owned: u64) -> Result<(), ()> {{\n    {source}\n    Ok(())\n}}\n"
-            ),
-            _ => continue,
-        };
-        assert!(accepted(language, &text), "{language:?}");
     }
 }

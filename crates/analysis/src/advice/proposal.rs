@@ -101,17 +101,3 @@ pub(super) fn touched_fields<'a>(
     }
     fields
 }
-
-/// How the work is delegated with our own runtime, where it has a face for the language.
-pub(super) fn delegated(language: Language) -> String {
-    match language {
-        Language::C | Language::Cpp => {
-            "linewise_apply(client, data, index, work, argument); // linewise_delegate.h".to_owned()
-        }
-        Language::Rust => {
-            "client.apply(&owned, |data| { /* the work on it */ })?; // linewise-delegate"
-                .to_owned()
-        }
-        _ => String::new(),
-    }
-}

@@ -5,7 +5,7 @@ use linewise_recording::{ObjectKind, Operation};
 use super::locks::{is_lock, without_libc};
 use super::managed;
 use super::paths::{common_array, each_of, told};
-use super::proposal::{Change, Language, delegated, touched_fields};
+use super::proposal::{Change, Language, touched_fields};
 use super::waits;
 use crate::model::{AccessRow, Interval, LineRow, ObjectRow};
 
@@ -58,21 +58,13 @@ fn share_bytes_less(it: Shared<'_>) -> Change {
     } else if waits::is_counted_pointer(it.accesses) {
         text(counted_pointer(it))
     } else if it.accesses.iter().any(is_lock) {
-        Change {
-            text: lock(it),
-            source: delegated(it.language),
-        }
+        text(lock(it))
     } else if let Some(field) = waits::awaited(it.accesses) {
         text(spinning(it, field))
     } else if waits::is_handover(it.accesses) {
         text(handover(it))
-    } else if waits::several_update(it.accesses) {
-        Change {
-            text: same_bytes(it, ", or let one thread own it and delegate the work to it"),
-            source: delegated(it.language),
-        }
     } else {
-        text(same_bytes(it, ""))
+        text(same_bytes(it))
     }
 }
 
@@ -208,7 +200,7 @@ fn lock(it: Shared<'_>) -> String {
     let name = in_brackets(&name(it.object, &fields));
     let padding = padding(it.false_share);
     format!(
-        "Threads fight over a lock{name}: {padding}. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
+        "Threads fight over a lock{name}: {padding}. Hold it for less, split what it protects so that threads take different locks, or, if all it protects is a number, use an atomic instruction. Only where what it protects takes longer than the line to come, and a CPU can be spared, one thread that owns the data and does the others' work (linewise-delegate) may be faster: measure it."
     )
 }
 
@@ -261,8 +253,7 @@ fn fields_in_conflict(accesses: &[AccessRow]) -> Vec<&str> {
     found.next().unwrap_or_else(|| touched_fields(accesses))
 }
 
-/// `delegate`: what is said of that, if several threads do something to it that another could do for them.
-fn same_bytes(it: Shared<'_>, delegate: &str) -> String {
+fn same_bytes(it: Shared<'_>) -> String {
     let fields = fields_in_conflict(it.accesses);
     let name = name(it.object, &fields);
     let padding = padding(it.false_share);
@@ -272,12 +263,12 @@ fn same_bytes(it: Shared<'_>, delegate: &str) -> String {
     };
     if is_exchanged(it, fields.first().copied()) {
         return format!(
-            "Threads really share {what}, which they exchange by compare and swap: {padding}. Let each thread have one of its own and go to the others' only when that is empty or full, or move several entries with one exchange{delegate}."
+            "Threads really share {what}, which they exchange by compare and swap: {padding}. Let each thread have one of its own and go to the others' only when that is empty or full, or move several entries with one exchange."
         );
     }
     let counting = managed::counting(it.language);
     format!(
-        "Threads really share {what}: {padding}. Write it less often (if it counts, count in a variable of the thread and add it up now and then{counting}), or give each thread or CPU a copy of its own{delegate}."
+        "Threads really share {what}: {padding}. Write it less often (if it counts, count in a variable of the thread and add it up now and then{counting}), or give each thread or CPU a copy of its own."
     )
 }
 

@@ -138,15 +138,6 @@ fn tids<'a>(rows: impl IntoIterator<Item = &'a &'a AccessRow>) -> BTreeSet<u32> 
     rows.into_iter().map(|it| it.tid).collect()
 }
 
-/// Whether several threads write one word: what they do to it could be done by one of them for the others.
-pub(super) fn several_update(accesses: &[AccessRow]) -> bool {
-    let words = words(accesses, &taking_part(accesses));
-    let mut writers = words
-        .values()
-        .map(|rows| tids(rows.iter().filter(|it| writes(it))));
-    writers.any(|it| it.len() > 1)
-}
-
 /// Whether pairs of threads hand something over: one fills slots and the other takes what is in them, so that the two write in
 /// different code. What both add to, and a word of three, is something else.
 pub(super) fn is_handover(accesses: &[AccessRow]) -> bool {

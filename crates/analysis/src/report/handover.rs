@@ -113,6 +113,7 @@ fn cpuset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
             let _ = writeln!(text, "echo {} > {folder}/cpuset.mems", it.place.nodes);
         }
     }
+    text += "# A thread that has ended holds no other up.\nset +e\n";
     text += &finder.script(placed, |it, task| {
         format!("echo {task} > {}/cgroup.threads", folder(it))
     });

@@ -36,8 +36,8 @@ impl Resolver<'_> {
         let (number, bias) = self.module_at(pid, frame.ip)?;
         let module = self.module(number)?;
         let ip = frame.ip.0.wrapping_sub(bias);
-        let distance = address.0.wrapping_sub(frame.high.0) as i64;
-        let (id, kind, start) = Typer::new(module)?.slot(ip, distance)?;
+        let bounds = (frame.low.0, frame.high.0);
+        let (id, kind, start) = Typer::new(module)?.slot(ip, address.0, bounds)?;
         let debug = &module.debug()?.debug;
         let entry = debug.entry(id)?;
         let mut types = Types::new(debug);
@@ -51,7 +51,7 @@ impl Resolver<'_> {
             module: number,
             entry: Some(id),
             piece_offset: 0,
-            address: frame.high.0.wrapping_add_signed(start),
+            address: start,
             size: types.size(kind)?,
             name: format!("{bare_name} in {function}'s frame"),
             bare_name,

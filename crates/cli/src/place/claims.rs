@@ -89,6 +89,32 @@ impl Drop for Claims {
     }
 }
 
+/// The processes of `folder` that live and whose placer was killed; the files of those that have ended are removed.
+pub(super) fn left_by_killed(folder: &Path, lives: impl Fn(u32, u64) -> bool) -> Vec<u32> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut left: Vec<u32> = files
+        .filter_map(|file| {
+            let name = file.file_name();
+            let (pid, start) = name.to_str()?.strip_prefix("process-")?.split_once('-')?;
+            let (pid, start) = (pid.parse().ok()?, start.parse().ok()?);
+            let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+            let mut options = OpenOptions::new();
+            let claim = options.write(true).custom_flags(flags.cast_signed());
+            let claim = claim.open(file.path()).ok()?;
+            if !process::try_lock(&claim).ok()? {
+                return None;
+            }
+            if !lives(pid, start) {
+                let _ = fs::remove_file(file.path());
+                return None;
+            }
+            Some(pid)
+        })
+        .collect();
+    left.sort_unstable();
+    left
+}
+
 /// Who has a process, in words.
 pub(super) fn placed_by(process: u32, holder: Option<u32>) -> String {
     let who = holder.map_or(String::new(), |pid| format!(" (pid {pid})"));
@@ -122,6 +148,25 @@ mod tests {
         assert_eq!(claims().take(10, 2).unwrap(), Claim::Ours);
         drop(second);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn processes_whose_placer_was_killed_are_known_by_what_it_left() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "process-10-1",
+            "process-11-1",
+            "process-12-x",
+            "place.journal",
+        ] {
+            fs::write(folder.path().join(name), "9\n").unwrap();
+        }
+        let mut at_work = Claims::new(folder.path().to_owned());
+        assert_eq!(at_work.take(13, 1).unwrap(), Claim::Ours);
+        let left = left_by_killed(folder.path(), |pid, _| pid != 11);
+        assert_eq!(left, [10]);
+        assert!(!folder.path().join("process-11-1").exists());
+        assert!(folder.path().join("process-13-1").exists());
     }
 
     #[test]

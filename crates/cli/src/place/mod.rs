@@ -28,7 +28,7 @@ use serde_json::json;
 
 use crate::say::say;
 pub(crate) use args::PlaceArgs;
-use claims::{Claim, Claims};
+use claims::{Claim, Claims, left_by_killed};
 use hands::{Hands, Undone};
 use journal::{Journal, own_folder};
 use kernel::Linux;
@@ -116,6 +116,13 @@ fn undo_leftovers(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     let mut hands = Hands::new(Linux, journal, left);
     if hands.is_empty() {
         say("there is nothing to undo");
+        let lives = |pid, start| procfs::started(pid) == Some(start);
+        let folder = own_folder().ok();
+        for pid in folder.iter().flat_map(|it| left_by_killed(it, lives)) {
+            say(&format!(
+                "process {pid} had a placer that was killed and had a journal of its own: `linewise place --undo --journal FILE` with that undoes it"
+            ));
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let undone = hands.undo()?;

@@ -222,11 +222,17 @@ impl<'m, 'a> Typer<'m, 'a> {
         Some(info.variables.names(self.debug, variable)?.0)
     }
 
-    /// The variable in the frame of the function at `address` that holds the byte at this distance from the canonical frame
-    /// address: its entry, its type, and how far its first byte is from there.
-    pub(super) fn slot(&self, address: u64, distance: i64) -> Option<(EntryId, EntryId, i64)> {
-        let function = self.function(address)?;
-        let (variable, start) = function.scope.at(address, distance)?;
+    /// The variable in the frame `low..high` of the function at `ip` that holds the byte at `address`: its entry, its type, and
+    /// its first byte.
+    pub(super) fn slot(
+        &self,
+        ip: u64,
+        address: u64,
+        frame: (u64, u64),
+    ) -> Option<(EntryId, EntryId, u64)> {
+        let function = self.function(ip)?;
+        let size = |kind| self.layouts.layout(kind).size;
+        let (variable, start) = function.scope.at(ip, address, frame, size)?;
         Some((variable.entry, variable.kind, start))
     }
 

@@ -103,19 +103,33 @@ impl Scope {
         }
     }
 
-    /// The variable in the frame that is declared at the instruction at `address` to hold the byte at this distance from the
-    /// canonical frame address, and how far its first byte is from there. Of variables one in the other, as after inlining, the
-    /// largest tells most.
-    pub(super) fn at(&self, address: u64, distance: i64) -> Option<(&Variable, i64)> {
-        let declared = self.in_frame.iter().filter_map(|variable| {
-            let Location::Frame(start) = variable.place else {
-                return None;
+    /// The variable that is declared at the instruction at `ip` to hold the byte at `address`, and its first byte, in a frame
+    /// whose stack pointer is there at `low` and whose canonical frame address is `high`; `size` tells that of a type. Of variables
+    /// one in the other, as after inlining, the largest tells most.
+    pub(super) fn at(
+        &self,
+        ip: u64,
+        address: u64,
+        (low, high): (u64, u64),
+        size: impl Fn(EntryId) -> u64,
+    ) -> Option<(&Variable, u64)> {
+        let all = self.in_frame.iter().chain(&self.variables);
+        let declared = all.filter_map(|variable| {
+            let start = match variable.place {
+                Location::Frame(distance) => high.checked_add_signed(distance)?,
+                // Of a frame that is aligned anew only the stack pointer leads to its variables.
+                Location::Memory {
+                    register: DWARF_RSP,
+                    offset,
+                } => low.checked_add_signed(offset)?,
+                _ => return None,
             };
-            let end = start.checked_add_unsigned(variable.size?)?;
-            let holds = (start..end).contains(&distance) && variable.range.contains(&address);
-            holds.then(|| (variable, start.wrapping_sub_unsigned(variable.within)))
+            let bytes = variable.size.unwrap_or_else(|| size(variable.kind));
+            let holds = address.checked_sub(start)? < bytes && variable.range.contains(&ip);
+            holds.then(|| (variable, start.wrapping_sub(variable.within), bytes))
         });
-        declared.max_by_key(|(variable, _)| (variable.size, variable.entry))
+        let largest = declared.max_by_key(|(variable, _, bytes)| (*bytes, variable.entry));
+        largest.map(|(variable, start, _)| (variable, start))
     }
 
     /// Places of all variables.

@@ -163,22 +163,29 @@ pub(super) fn read(debug: &Debug<'_>, id: EntryId, ranges: Vec<Range>) -> Scope 
     scope
 }
 
-/// How far the canonical frame address is from `register` in most of `range`; `None` if `rows` do not
-/// find the frame by that register there.
+/// How far the canonical frame address is from `register` in most of `range`; `None` if `rows` find the frame by another one
+/// there, as where it is aligned anew: from the stack pointer it is then nowhere as far as it was in the prologue.
 fn main_row(rows: &[Row], register: u16, range: &Range) -> Option<i64> {
     if !matches!(register, DWARF_RSP | DWARF_RBP) {
         return None;
     }
     let mut covered: BTreeMap<i64, u64> = BTreeMap::new();
+    let (mut by_register, mut by_others) = (0, 0);
     let first = rows.partition_point(|row| row.range.end <= range.start);
     for row in rows.get(first..).unwrap_or_default() {
         if row.range.start >= range.end {
             break;
         }
+        let bytes = row.range.end.min(range.end) - row.range.start.max(range.start);
         if row.register == register {
-            let bytes = row.range.end.min(range.end) - row.range.start.max(range.start);
             *covered.entry(row.offset).or_default() += bytes;
+            by_register += bytes;
+        } else {
+            by_others += bytes;
         }
+    }
+    if by_others > by_register {
+        return None;
     }
     covered
         .into_iter()

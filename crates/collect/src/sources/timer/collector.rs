@@ -42,6 +42,7 @@ mod closing;
 mod flow;
 mod flow_recorder;
 mod heap;
+mod lent_lines;
 mod pending;
 mod records;
 mod reuse;
@@ -50,9 +51,9 @@ mod stack_frames;
 mod watches;
 
 pub(crate) use flow_recorder::FlowRecorder;
+use lent_lines::LentLines;
 use pending::{Pending, Postponed};
 pub(crate) use reuse_sampling::ReuseSampling;
-use stack_frames::LentLines;
 
 /// From one tick to the next: while something is armed; while it is to be taken down soon, or the heap
 /// recorder is new; and while nothing is. Where every CPU is busy a tick takes 50 to 100 µs from the target.

@@ -31,12 +31,12 @@ fn traced(pid: &str) -> bool {
 fn a_trap_without_its_reason_does_not_end_a_guarded_target() {
     let place = Place::new();
     let Some(target) = place.target() else { return };
-    // Five seconds for each of its threads to be watched for the first time, and so guarded.
+    // Eleven seconds for each of its threads to be watched for the first time, and so guarded: other tests keep the CPUs busy.
     let output = place.finish(
         place
             .linewise(["run", "--guard", "on", "--"])
             .arg(target)
-            .args(["lost-trap", "6"]),
+            .args(["lost-trap", "12"]),
     );
     assert_eq!(output.code, Some(14), "{}{}", output.stdout, output.stderr);
     assert!(

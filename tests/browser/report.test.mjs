@@ -18,6 +18,8 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
 
 const root = resolve(fileURLToPath(import.meta.url), "../../..");
+// What its own elements took in the hour's page where nothing else ran.
+const QUIET_REFERENCE_MS = 200;
 const scratch = mkdtempSync(join(tmpdir(), "linewise-browser-"));
 const names = [
   "everyday",
@@ -471,8 +473,8 @@ test("an hour of 200 threads is a small page that opens and answers at once", as
   const file = sample("hour");
   const { size } = statSync(file);
   assert.ok(size < 5_000_000, `${size} bytes`);
-  // The machine may be busy or slow: the best of three, and bounds that hold there, too. What a quiet one needs is printed.
-  const best = { open: Infinity, zoom: Infinity, search: Infinity, thread: Infinity, range: Infinity };
+  // The machine may be busy or slow: the best of three, held against what elements of our own take in the same page.
+  const best = { open: Infinity, reference: Infinity, zoom: Infinity, search: Infinity, thread: Infinity, range: Infinity };
   for (let i = 0; i < 3; i++) {
     const begin = performance.now();
     const { page, close } = await open(file);
@@ -484,7 +486,21 @@ test("an hour of 200 threads is a small page that opens and answers at once", as
         part(name).value = value;
         part(name).dispatchEvent(new Event(event, { bubbles: true }));
       };
+      const reference = () => {
+        const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+        for (let i = 0; i < 20000; i++) {
+          const one = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+          for (const [name, value] of [["x", i % 100], ["y", i % 70], ["width", 5], ["height", 5]]) {
+            one.setAttribute(name, value);
+          }
+          drawing.append(one);
+        }
+        document.body.append(drawing);
+        drawing.getBoundingClientRect();
+        drawing.remove();
+      };
       const acts = {
+        reference,
         zoom: () => document.querySelectorAll("#flame .frame")[2].dispatchEvent(new MouseEvent("click", { bubbles: true })),
         search: say("search", "handle_1", "input"),
         thread: say("thread", "t7", "change"),
@@ -504,8 +520,10 @@ test("an hour of 200 threads is a small page that opens and answers at once", as
     for (const [name, time] of Object.entries(times)) best[name] = Math.min(best[name], time);
     await close();
   }
-  const { open: opened, ...acts } = best;
+  const { open: opened, reference, ...acts } = best;
+  // As slow as the machine is, beside the one on which the bars were met.
+  const slow = Math.max(1, reference / QUIET_REFERENCE_MS);
   console.log(`hour: ${size} bytes, milliseconds: ${JSON.stringify(best)}`);
-  assert.ok(opened < 4000, `${opened} ms to open`);
-  for (const [name, time] of Object.entries(acts)) assert.ok(time < 400, `${name}: ${time} ms`);
+  assert.ok(opened < 2000 * slow, `${opened} ms to open, ${slow} times as slow`);
+  for (const [name, time] of Object.entries(acts)) assert.ok(time < 100 * slow, `${name}: ${time} ms, ${slow} times as slow`);
 });

@@ -15,7 +15,7 @@ use linewise_machine::signals::{self, StopSignals};
 use linewise_placer::ThresholdsFile;
 
 use crate::interrupt;
-use crate::say::{ProgressLine, out, out_line, outlet, say};
+use crate::say::{ProgressLine, out, out_line, say, two_outlets};
 
 /// Finds this machine's thresholds for `linewise place`: the rate of coherence events at which distance costs a thread 5 %
 /// of its time, and the rate of cache misses at which a node's memory is nearly saturated.
@@ -42,16 +42,10 @@ pub(crate) struct CalibrateArgs {
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     // What could not be written afterwards is refused before.
-    let thresholds_to = args.output.as_deref().map(outlet).transpose()?;
-    let page_to = args.html.as_deref().map(outlet).transpose()?;
-    if let (Some((thresholds, file)), Some((page, other))) = (&thresholds_to, &page_to) {
-        anyhow::ensure!(
-            !file.is_same(other),
-            "the thresholds ({}) and the page ({}) would be written to the same file; name two",
-            thresholds.display(),
-            page.display()
-        );
-    }
+    let [thresholds_to, page_to] = two_outlets(
+        ["the thresholds", "the page"],
+        [args.output.as_deref(), args.html.as_deref()],
+    )?;
     let calibration = measure(args.quick)?;
     if let Some((path, outlet)) = &thresholds_to {
         let text = thresholds_file(&calibration)?.to_json()?;

@@ -46,6 +46,26 @@ pub(crate) fn outlet(path: &Path) -> anyhow::Result<(&Path, Outlet)> {
     Ok((path, outlet))
 }
 
+/// The same for two results, if they are asked for, which are to go to different files; `what` they are called.
+pub(crate) fn two_outlets<'p>(
+    what: [&str; 2],
+    paths: [Option<&'p Path>; 2],
+) -> anyhow::Result<[Option<(&'p Path, Outlet)>; 2]> {
+    let [one, other] = paths.map(|path| path.map(outlet).transpose());
+    let both = [one?, other?];
+    if let [Some((one, file)), Some((other, same))] = &both {
+        anyhow::ensure!(
+            !file.is_same(same),
+            "{} ({}) and {} ({}) would be written to the same file; name two",
+            what[0],
+            one.display(),
+            what[1],
+            other.display()
+        );
+    }
+    Ok(both)
+}
+
 /// A line that tells how far something is, on a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProgressLine {

@@ -133,3 +133,14 @@ fn little_memory_is_said_to_have_limited_it() {
     assert_eq!(output.code, Some(0), "{}{}", output.stdout, output.stderr);
     assert!(output.stdout.contains("misses"), "{}", output.stdout);
 }
+
+#[test]
+fn thresholds_and_page_are_not_written_to_one_file() {
+    let place = Place::new();
+    let args = ["calibrate", "--quick", "-o", "one", "--html", "./one"];
+    let output = place.finish(&mut place.linewise(args));
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    let told = "would be written to the same file";
+    assert!(output.stderr.contains(told), "{}", output.stderr);
+    assert!(!place.path("one").exists());
+}

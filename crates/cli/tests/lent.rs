@@ -18,16 +18,9 @@ fn what_is_lent_from_a_stack_is_named_by_the_frame_that_has_it() {
         let truth = u64::from_str_radix(printed, 16).unwrap();
         let tables = recording.tables().unwrap();
         let of_stats = |it: &&Object| it.address.0 == truth && it.kind == ObjectKind::Stack;
-        let Some(object) = tables.objects.iter().find(of_stats) else {
-            // The kernel does not tell the frame pointer of a thread that sleeps.
-            let is_lost = flags.len() > 1 || flags == ["-O0"];
-            assert!(
-                is_lost,
-                "{flags:?}: {:?} {:?}",
-                tables.objects, tables.stack_frames
-            );
-            continue;
-        };
+        let object = tables.objects.iter().find(of_stats);
+        let object = object
+            .unwrap_or_else(|| panic!("{flags:?}: {:?} {:?}", tables.objects, tables.stack_frames));
         assert_eq!(object.name, "stats in serve's frame");
         assert_eq!(
             (object.type_name.as_str(), object.size),

@@ -15,7 +15,7 @@ use linewise_bench::accesstest::{
 use linewise_machine::affinity::allowed_cpus;
 
 use super::time::minutes;
-use crate::say::{ProgressLine, out, out_line, outlet, say};
+use crate::say::{ProgressLine, out, out_line, say, two_outlets};
 
 /// Sessions execute a loop of phases, each of which accesses lines of memory: in place or delegated to another CPU.
 ///
@@ -185,16 +185,10 @@ pub(super) fn parse_share(text: &str) -> Result<f64, String> {
 pub(super) fn run(args: &AccesstestArgs) -> anyhow::Result<ExitCode> {
     let (spec, log_to, verbose) = asked(args)?;
     // What cannot be written is refused before hours of measuring.
-    let log_to = log_to.as_deref().map(outlet).transpose()?;
-    let page_to = args.html.as_deref().map(outlet).transpose()?;
-    if let (Some((log, log_outlet)), Some((page, page_outlet))) = (&log_to, &page_to) {
-        anyhow::ensure!(
-            !log_outlet.is_same(page_outlet),
-            "the sessions ({}) and the page ({}) would be written to the same file; name two",
-            log.display(),
-            page.display()
-        );
-    }
+    let [log_to, page_to] = two_outlets(
+        ["the sessions", "the page"],
+        [log_to.as_deref(), args.html.as_deref()],
+    )?;
     let line = ProgressLine::on_a_terminal();
     let mut told_to_wait = false;
     let test = run_accesstest(&spec, |progress| {

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use linewise_machine::process;
 
+use super::journal::libc_flags;
+
 /// A claim says no more than the number of who holds it, bytes.
 const LONGEST: u64 = 32;
 
@@ -51,8 +53,7 @@ impl Claims {
         loop {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).mode(0o600);
-            let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-            let file = options.custom_flags(flags.bits().cast_signed()).open(&path);
+            let file = options.custom_flags(libc_flags()).open(&path);
             let mut file = file.with_context(|| format!("cannot open {shown}"))?;
             if !process::try_lock(&file).with_context(|| format!("cannot lock {shown}"))? {
                 return Ok(Claim::Theirs(holder(&path)));
@@ -97,9 +98,8 @@ pub(super) fn left_by_killed(folder: &Path, lives: impl Fn(u32, u64) -> bool) ->
             let name = file.file_name();
             let (pid, start) = name.to_str()?.strip_prefix("process-")?.split_once('-')?;
             let (pid, start) = (pid.parse().ok()?, start.parse().ok()?);
-            let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
             let mut options = OpenOptions::new();
-            let claim = options.write(true).custom_flags(flags.cast_signed());
+            let claim = options.write(true).custom_flags(libc_flags());
             let claim = claim.open(file.path()).ok()?;
             if !process::try_lock(&claim).ok()? {
                 return None;

@@ -188,7 +188,7 @@ impl Line {
 }
 
 /// Opening neither waits nor follows a link.
-fn libc_flags() -> i32 {
+pub(super) fn libc_flags() -> i32 {
     let flags =
         rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
     flags.bits().cast_signed()

@@ -237,12 +237,7 @@ impl Unwinder {
         words: &[u64],
         told: Option<&[Map]>,
     ) -> Vec<u64> {
-        let base = at.sp;
-        let read = |address: u64| {
-            let distance = address.checked_sub(base)?;
-            let word = usize::try_from(distance / 8).ok()?;
-            (distance % 8 == 0).then(|| words.get(word).copied())?
-        };
+        let read = reader(at.sp, words);
         let mut frames = Vec::new();
         let mut at = at;
         while frames.len() < MOST_FRAMES {
@@ -251,7 +246,7 @@ impl Unwinder {
             };
             tell(at.ip, rule);
             frames.push(at.ip);
-            match rule.step(at, read) {
+            match rule.step(at, &read) {
                 Some(caller) => at = caller,
                 None => break,
             }
@@ -265,14 +260,10 @@ impl Unwinder {
     /// The call chain of an interrupted thread: `at.ip`, and the return addresses as far as they can be followed in
     /// `words` of its stack, which begin at `at.sp`.
     pub(crate) fn interrupted(&mut self, place: (u32, u32), at: Cursor, words: &[u64]) -> Vec<u64> {
-        let read = |address: u64| {
-            let distance = address.checked_sub(at.sp)?;
-            let word = usize::try_from(distance / 8).ok()?;
-            (distance % 8 == 0).then(|| words.get(word).copied())?
-        };
+        let read = reader(at.sp, words);
         // The rule for a return address is that of the byte before it.
         let rule = self.rule(place, at.ip.saturating_add(1), None);
-        let caller = rule.and_then(|rule| rule.step(at, read));
+        let caller = rule.and_then(|rule| rule.step(at, &read));
         let mut frames = vec![at.ip];
         if let Some(caller) = caller {
             let popped = usize::try_from((caller.sp - at.sp) / 8).unwrap_or(words.len());
@@ -328,18 +319,13 @@ impl Unwinder {
         words: &[u64],
         address: u64,
     ) -> Option<((u64, u64, u64), u64)> {
-        let base = at.sp;
-        let read = |address: u64| {
-            let distance = address.checked_sub(base)?;
-            let word = usize::try_from(distance / 8).ok()?;
-            (distance % 8 == 0).then(|| words.get(word).copied())?
-        };
+        let read = reader(at.sp, words);
         // The rule for a return address is that of the byte before it.
         let ip = at.ip.saturating_add(1);
         let mut at = Cursor { ip, ..at };
         let mut holder = None;
         for _ in 0..MOST_FRAMES {
-            let Some(caller) = self.rule(place, at.ip, None)?.step(at, read) else {
+            let Some(caller) = self.rule(place, at.ip, None)?.step(at, &read) else {
                 break;
             };
             if (at.sp..caller.sp).contains(&address) {
@@ -441,6 +427,15 @@ impl Unwinder {
             Some(module.is_outermost(module.called_from(mapped, ip)?))
         };
         found().unwrap_or(false)
+    }
+}
+
+/// Reads the words of a stack, of which `words` begin at `base`.
+fn reader(base: u64, words: &[u64]) -> impl Fn(u64) -> Option<u64> {
+    move |address| {
+        let distance = address.checked_sub(base)?;
+        let word = usize::try_from(distance / 8).ok()?;
+        (distance % 8 == 0).then(|| words.get(word).copied())?
     }
 }
 

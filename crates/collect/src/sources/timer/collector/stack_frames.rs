@@ -14,22 +14,42 @@ const MOST_THREADS: usize = 64;
 /// Bytes between a stack pointer and the address, and from there on, at most.
 const MOST_BYTES: u64 = 256 << 10;
 
+/// Where a thread sleeps: its stack pointer, instruction and number.
+type Sleeper = (u64, u64, u32);
+
 impl<K: Kernel> Collector<K> {
     /// Looks for the frames that hold lines which are due.
     pub(super) fn look_for_frames(&mut self, now: Time) -> Result<(), Error> {
-        for (line, address) in self.lent.due(now) {
-            let pid = line.0;
-            let maps = self.kernel.maps(pid.0).unwrap_or_default();
-            let Some(map) = maps.iter().find(|map| may_be_stack(map, address.0)) else {
-                self.lent.end(line);
+        let due = self.lent.due(now);
+        for lines in due.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+            let Some(&((pid, _), _)) = lines.first() else {
                 continue;
             };
-            if let Some(row) = self.frame_of((pid, address), map, now) {
-                self.lent.end(line);
-                self.writer.push([row])?;
+            let maps = self.kernel.maps(pid.0).unwrap_or_default();
+            let mut asleep = None;
+            for &(line, address) in lines {
+                let Some(map) = maps.iter().find(|map| may_be_stack(map, address.0)) else {
+                    self.lent.end(line);
+                    continue;
+                };
+                let asleep = asleep.get_or_insert_with(|| self.asleep(pid));
+                if let Some(row) = self.frame_of((pid, address), map, asleep, now) {
+                    self.lent.end(line);
+                    self.writer.push([row])?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// The threads of a process that sleep.
+    fn asleep(&self, pid: Pid) -> Vec<Sleeper> {
+        let threads = self.kernel.threads(pid.0).unwrap_or_default();
+        let asleep = threads.into_iter().take(MOST_THREADS).filter_map(|tid| {
+            let (sp, ip) = self.kernel.sleeps_at(pid.0, tid)?;
+            Some((sp, ip, tid))
+        });
+        asleep.collect()
     }
 
     /// The frame that holds an address of a mapping, if the thread sleeps whose stack it is.
@@ -37,16 +57,12 @@ impl<K: Kernel> Collector<K> {
         &mut self,
         (pid, address): (Pid, Address),
         map: &Mapping,
+        asleep: &[Sleeper],
         time: Time,
     ) -> Option<StackFrame> {
-        let threads = self.kernel.threads(pid.0).ok()?.into_iter();
-        let asleep = threads.take(MOST_THREADS).filter_map(|tid| {
-            let (sp, ip) = self.kernel.sleeps_at(pid.0, tid)?;
-            Some((sp, ip, tid))
-        });
         let reaches = |sp: u64| map.start <= sp && sp <= address.0 && address.0 - sp < MOST_BYTES;
         // Stacks can lie side by side in one mapping.
-        let (sp, ip, tid) = asleep.filter(|(sp, ..)| reaches(*sp)).max()?;
+        let &(sp, ip, tid) = asleep.iter().filter(|(sp, ..)| reaches(*sp)).max()?;
         let end = map.end.min(address.0.saturating_add(MOST_BYTES));
         let mut bytes = vec![0; usize::try_from(end - sp).ok()?];
         let length = self.kernel.read_memory(pid.0, sp, &mut bytes).ok()?;

@@ -46,15 +46,17 @@ impl Runtime {
         all.find(|(file, _)| *file == bare).map(|(_, it)| *it)
     }
 
-    /// How it is made to tell the names of the code that it makes, of process `pid` while that runs.
-    fn naming(self, pid: &str) -> Option<String> {
-        Some(match self.heap {
-            "Java heap" => {
+    /// How it is made to tell the names of the code that it makes: of process `pid` while that runs, else when it is
+    /// started.
+    fn naming(self, pid: Option<Pid>) -> Option<String> {
+        Some(match (self.heap, pid) {
+            ("Java heap", Some(pid)) => {
                 format!("run `jcmd {pid} Compiler.perfmap` while it runs (JDK 17 and later)")
             }
-            "V8 heap" => "start node with `--perf-basic-prof`".to_owned(),
-            "Python heap" => "start Python with `-X perf` (3.12 and later)".to_owned(),
-            ".NET heap" => "start it with `DOTNET_PerfMapEnabled=1`".to_owned(),
+            ("Java heap", None) => "start Java with `-XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit` (JDK 17 and later)".to_owned(),
+            ("V8 heap", _) => "start node with `--perf-basic-prof`".to_owned(),
+            ("Python heap", _) => "start Python with `-X perf` (3.12 and later)".to_owned(),
+            (".NET heap", _) => "start it with `DOTNET_PerfMapEnabled=1`".to_owned(),
             _ => return None,
         })
     }
@@ -94,13 +96,9 @@ impl Runtimes {
     pub(crate) fn remedy(&self, missing: &str, language: &str, runs: bool) -> Option<String> {
         let nameless = missing.starts_with(NAMELESS);
         let those = |it: &(&Pid, &Runtime)| language.is_empty() || it.1.language == language;
-        let pid = |pid: &Pid| match runs {
-            true => pid.to_string(),
-            false => "PID".to_owned(),
-        };
         let named = (self.0.iter()).filter(|it| nameless && those(it));
         let remedies: BTreeSet<String> = named
-            .filter_map(|(of, runtime)| runtime.naming(&pid(of)))
+            .filter_map(|(pid, runtime)| runtime.naming(runs.then_some(*pid)))
             .collect();
         let remedies: Vec<String> = remedies.into_iter().collect();
         (!remedies.is_empty())
@@ -205,7 +203,7 @@ mod tests {
         let nameless = format!("{NAMELESS}: all the others, too");
         let of = |language, runs| both.remedy(&nameless, language, runs).unwrap();
         assert!(of("java", true).contains("run `jcmd 7 Compiler.perfmap`"));
-        assert!(of("java", false).contains("run `jcmd PID Compiler.perfmap`"));
+        assert!(of("java", false).contains("+DumpPerfMapAtExit"));
         assert!(!of("java", true).contains("node") && !of("javascript", true).contains("jcmd"));
         let all = of("", true);
         assert!(

@@ -368,7 +368,7 @@ fn aligned_type(language: Language, bytes: u32) -> String {
             format!("template <class T> struct alignas({bytes}) padded {{ T value; }};")
         }
         Language::Rust => format!(
-            "#[repr(align({bytes}))]\nstruct Padded<T>(T); // or crossbeam_utils::CachePadded"
+            "#[repr(align({bytes}))]\nstruct Padded<T>(T); // or CachePadded of the crate crossbeam-utils"
         ),
         Language::Go => {
             format!("type padded[T any] struct {{\n\tvalue T\n\t_     [{bytes}]byte\n}}")

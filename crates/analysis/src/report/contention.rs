@@ -9,6 +9,7 @@ use super::model::{
 };
 use super::places::{self, OwnPlace};
 use super::text;
+use crate::views::polls::polling_share;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, HALF, SELDOM, may_meet};
 
 /// The share of the sampled thread time that is at contended lines; `None` without samples.
@@ -120,11 +121,22 @@ const MANY: usize = 8;
 /// Samples with which a place that takes 1 % of thread time has the five that a finding rests on, with a probability of 90 %.
 const SAMPLES_FOR_ONE_PERCENT: u64 = 800;
 
+/// Polling that takes this share of the time is said before that nothing was found, since it is waiting, too.
+const MUCH_POLLING: f64 = 0.1;
+
 /// What to call a report without findings.
-pub(crate) fn nothing_found(report: &Report) -> &'static str {
-    match little_seen(report).is_empty() {
-        true => "No finding",
-        false => "Too little seen for a finding",
+pub(crate) fn nothing_found(report: &Report) -> String {
+    if !little_seen(report).is_empty() {
+        return "Too little seen for a finding".to_owned();
+    }
+    match polling_share(report.views.polls.as_deref().unwrap_or_default()) {
+        share if share >= MUCH_POLLING => {
+            format!(
+                "No finding, but {} of thread time is polling",
+                text::percent(share)
+            )
+        }
+        _ => "No finding".to_owned(),
     }
 }
 
@@ -260,26 +272,29 @@ pub(crate) fn object_title(finding: &Finding) -> String {
         "" => object.kind.word(),
         name => name,
     };
+    // Where it was allocated tells which one it is, or else who uses it.
+    let is_in_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mapping);
+    let is_nameless = is_in_memory && object.allocated_at.is_empty();
+    let users = match is_nameless {
+        true => users(&finding.accesses),
+        false => String::new(),
+    };
     match (object.accessed_type.as_str(), object.kind) {
         (_, ObjectKind::Static) => name.to_owned(),
-        ("", ObjectKind::Heap | ObjectKind::Mapping) if object.allocated_at.is_empty() => {
-            used_by(name, &finding.accesses)
-        }
-        ("", _) => name.to_owned(),
+        ("", _) => match name.strip_prefix("heap") {
+            Some(which) if is_nameless => format!("heap memory{which}{users}"),
+            _ => format!("{name}{users}"),
+        },
         (_, ObjectKind::Stack) if !object.declared_at.is_empty() => name.to_owned(),
         (kind, ObjectKind::Stack) => format!("{kind} on the {name}"),
-        (kind, _) if name.starts_with("heap") => format!("{kind} on the {name}"),
-        (kind, _) => format!("{kind} in {name}"),
+        (kind, _) if name.starts_with("heap") => format!("{kind} on the {name}{users}"),
+        (kind, _) => format!("{kind} in {name}{users}"),
     }
 }
 
-/// Memory that nobody names: `heap memory used by push (queue.c:41) and pop (queue.c:52)`.
-fn used_by(name: &str, accesses: &[AccessRow]) -> String {
+/// Who uses it: ` used by push (queue.c:41) and pop (queue.c:52)`; nothing where no place is known.
+fn users(accesses: &[AccessRow]) -> String {
     const USERS: usize = 2;
-    let name = match name.strip_prefix("heap") {
-        Some(which) => format!("heap memory{which}"),
-        None => name.to_owned(),
-    };
     let words = |it: &OwnPlace<'_>| match it.place.line {
         0 => it.place.function.clone(),
         line => format!(
@@ -293,8 +308,8 @@ fn used_by(name: &str, accesses: &[AccessRow]) -> String {
     users.retain(|it| !it.is_empty());
     users.truncate(USERS);
     match users.is_empty() {
-        true => name,
-        false => format!("{name} used by {}", text::listing(&users)),
+        true => String::new(),
+        false => format!(" used by {}", text::listing(&users)),
     }
 }
 
@@ -527,6 +542,7 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
 mod tests {
     use super::super::sample;
     use super::*;
+    use crate::views::polls::Poll;
 
     #[test]
     fn nothing_found_is_a_result_only_where_enough_was_seen() {
@@ -537,6 +553,13 @@ mod tests {
         };
         assert_eq!(with(&|_| {}), "");
         assert_eq!(nothing_found(&sample::quiet()), "No finding");
+        let mut polling = sample::quiet();
+        polling.views.polls = Some(vec![Poll {
+            share: 0.75,
+            ..Poll::default()
+        }]);
+        let told = "No finding, but 75 % of thread time is polling";
+        assert_eq!(nothing_found(&polling), told);
         let few = with(&|it| (it.samples.total, it.samples.kernel) = (60, Some(0)));
         assert_eq!(few, "60 samples of its own code");
         let seldom = with(&|it| it.coverage.samples = Some(0.2));
@@ -584,6 +607,10 @@ mod tests {
         finding.object.name = "heap".to_owned();
         finding.object.accessed_type = "struct queue".to_owned();
         assert_eq!(object_title(&finding), "struct queue on the heap");
+        finding.object.allocated_at.clear();
+        finding.object.accessed_type = "pthread_mutex_t".to_owned();
+        let lock = "pthread_mutex_t on the heap used by push (queue.c:41)";
+        assert_eq!(object_title(&finding), lock);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) mod sample_calls;
 mod sample_exact;
 #[path = "sample_types.rs"]
 mod sample_types;
+#[path = "sample_views.rs"]
+mod sample_views;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -215,7 +217,7 @@ pub(crate) fn hostile() -> Report {
         prefetch.by_function[0].file = HOSTILE.to_owned();
         prefetch
     });
-    report.views = hostile_views(&endless);
+    report.views = sample_views::hostile(&endless);
     report.samples.unknown.insert(HOSTILE.to_owned(), 3);
     report.losses.insert(
         HOSTILE.to_owned(),
@@ -227,7 +229,6 @@ pub(crate) fn hostile() -> Report {
     report
 }
 
-/// What is shown as sections, with such names.
 /// Three functions, of which one spends its time in a library's.
 fn hot() -> Vec<HotFunction> {
     let function = |function: &str, file: &str, line, share, threads| HotFunction {
@@ -251,67 +252,6 @@ fn hot() -> Vec<HotFunction> {
         },
         function("server+0x4120", "", 0, 0.08, 1),
     ]
-}
-
-fn hostile_views(endless: &str) -> Views {
-    let sites = [HOSTILE, endless].map(|name| AllocationSite {
-        name: name.to_owned(),
-        place: name.to_owned(),
-        bytes: 48e6,
-        ..AllocationSite::default()
-    });
-    let threads = [HOSTILE, endless].map(|name| ThreadMigrations {
-        name: name.to_owned(),
-        moves: 500,
-        per_second: 500.0,
-        ..ThreadMigrations::default()
-    });
-    let functions = [HOSTILE, endless].map(|name| HotFunction {
-        function: name.to_owned(),
-        file: name.to_owned(),
-        line: 7,
-        share: 0.4,
-        inside: vec![HotCallee {
-            function: name.to_owned(),
-            share: 0.4,
-            ..HotCallee::default()
-        }],
-        ..HotFunction::default()
-    });
-    let polls = [HOSTILE, endless].map(|name| Poll {
-        word: name.to_owned(),
-        function: name.to_owned(),
-        file: name.to_owned(),
-        line: 7,
-        share: 0.3,
-        threads: 2,
-    });
-    let phases = [HOSTILE, endless].map(|name| MarkedTime {
-        name: name.to_owned(),
-        times: 7,
-        share: 0.3,
-        ..MarkedTime::default()
-    });
-    Views {
-        hot: Some(functions.into()),
-        polls: Some(polls.into()),
-        marks: Some(Marked {
-            phases: phases.into(),
-            ..Marked::default()
-        }),
-        heap: Some(HeapTotals {
-            exact: true,
-            blocks: 2e6,
-            bytes: 96e6,
-            sites: sites.into(),
-            ..HeapTotals::default()
-        }),
-        migrations: Some(Migrations {
-            moves: 1_000,
-            threads: threads.into(),
-            ..Migrations::default()
-        }),
-    }
 }
 
 /// A run in which nothing was worth a finding.

@@ -12,6 +12,8 @@ use linewise_placer::TaskKey;
 use linewise_topology::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use crate::say::say;
+
 /// A journal longer than this is none of ours, bytes.
 const LONGEST: u64 = 256 << 20;
 
@@ -95,9 +97,14 @@ impl Journal {
         let boot = String::from_utf8_lossy(&boot.unwrap_or_default())
             .trim()
             .to_owned();
-        let entries = read(&file, &boot).with_context(|| {
+        let (entries, damaged) = read(&file, &boot).with_context(|| {
             format!("{shown} is left as it is, and nothing is moved or undone: remove it, or --journal FILE takes another")
         })?;
+        if damaged > 0 {
+            say(&format!(
+                "{damaged} lines of the journal {shown} are damaged: a thread that they alone tell of keeps its CPUs (`taskset -p` of it shows them)"
+            ));
+        }
         let journal = Self { file, path, boot };
         Ok((journal, entries))
     }
@@ -145,28 +152,33 @@ impl Journal {
     }
 }
 
-/// What stands in a journal, as far as it is of this boot. What makes no sense between its lines is passed over: a disk may have
-/// lost a part.
+/// What stands in a journal, as far as it is of this boot, and how many lines make no sense: a disk may have lost a
+/// part.
 ///
 /// # Errors
 /// It cannot be read, or is something else than a journal: whoever clears it would lose that.
-fn read(file: &File, boot: &str) -> anyhow::Result<Vec<Entry>> {
-    let mut entries = Vec::new();
+fn read(file: &File, boot: &str) -> anyhow::Result<(Vec<Entry>, usize)> {
+    let (mut entries, mut damaged) = (Vec::new(), 0);
     let (mut is_journal, mut is_empty) = (false, true);
     for line in BufReader::new(file).split(b'\n') {
         let line = line.context("cannot read the journal")?;
         let line = line.trim_ascii();
         is_empty &= line.is_empty();
         let told = serde_json::from_slice::<Line>(line).ok();
-        // Half a line was being written when its writer was killed: what it would have told was not done.
         is_journal |= told.is_some() || line.starts_with(BEGINS);
-        let told = told.filter(|told| told.boot == boot);
-        entries.extend(told.and_then(Line::entry));
+        match told {
+            Some(told) if told.boot != boot => {}
+            Some(told) => match told.entry() {
+                Some(entry) => entries.push(entry),
+                None => damaged += 1,
+            },
+            None => damaged += usize::from(!line.is_empty()),
+        }
     }
     if !is_journal && !is_empty {
         bail!("no line of it is a journal's");
     }
-    Ok(entries)
+    Ok((entries, damaged))
 }
 
 impl Line {

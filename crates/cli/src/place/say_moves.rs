@@ -1,12 +1,14 @@
 //! Moves in words and as lines of JSON.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
 use linewise_machine::process;
 use linewise_placer::{LevelKind, Reason};
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 /// What a level's domains are called.
@@ -68,16 +70,25 @@ pub(super) fn word(reason: &Reason) -> &'static str {
 pub(super) struct Events(Option<File>);
 
 impl Events {
-    /// Opens the file.
+    /// Opens the file. Who reads a pipe slowly does not hold up the placement, nor what is undone at its end.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// It cannot be written, or is a pipe that nobody reads.
     pub(super) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else {
             return Ok(Self(None));
         };
-        let file = File::create(path);
-        let file = file.with_context(|| format!("cannot write events to {}", path.display()))?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let file = options
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(path);
+        let file = file.with_context(|| {
+            format!(
+                "cannot write events to {} (a pipe needs its reader first)",
+                path.display()
+            )
+        })?;
         Ok(Self(Some(file)))
     }
 

@@ -90,7 +90,7 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
 /// One line: how many findings, of what.
 fn verdict(page: &mut Page, report: &Report) {
     let found = match report.findings.len() as u64 {
-        0 => contention::nothing_found(report).to_owned(),
+        0 => contention::nothing_found(report),
         n => text::plural(n, "finding"),
     };
     let length = text::nanoseconds(report.run.duration_ns as f64);

@@ -190,6 +190,7 @@ mod tests {
             line: 41,
             share: 0.5,
             threads: 2,
+            changed: None,
         }]);
         let rows = |width| {
             let options = TerminalOptions {

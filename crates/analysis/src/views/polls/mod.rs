@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use linewise_recording::{Address, ObjectKind, Pid, RunInfo, SampleClass, Tables, Tid};
+use linewise_recording::{Address, ObjectKind, Operation, Pid, RunInfo, SampleClass, Tables, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::own_code::is_own;
 use crate::resolve::SourceFrames;
 use crate::section::{Cell, Column, Section, Table, View};
-use crate::views::place::{SourcePlace, line_cell};
+use crate::views::place::{SourcePlace, file_name, line_cell};
 
 /// Polling that takes less of the time is not worth a section.
 const WORTH: f64 = 0.01;
+
+/// For so many places it is told who changes what they look at.
+const MOST_CHANGES: usize = 3;
 
 /// A place where threads poll.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +32,9 @@ pub struct Poll {
     pub share: f64,
     /// How many threads were seen there.
     pub threads: u64,
+    /// Where the program's own code changes what is looked at, most often of what watches saw.
+    #[serde(default)]
+    pub changed: Option<SourcePlace>,
 }
 
 const COLUMNS: [Column<Poll>; 5] = [
@@ -75,7 +81,7 @@ impl View for Vec<Poll> {
 
     /// Where that takes a share of the time.
     fn section(&self) -> Option<Section> {
-        let all: f64 = self.iter().map(|row| row.share).sum();
+        let all = polling_share(self);
         let advice = "Polling is waiting that uses a CPU, and takes it from the thread that is waited for where there are fewer CPUs than threads. Where the waits are long let the thread sleep after some looks (a condition variable, a futex); between looks `pause`, more often each time; or give it other work meanwhile.";
         (all >= WORTH).then(|| Section {
             facts: vec![vec![
@@ -85,10 +91,35 @@ impl View for Vec<Poll> {
                 ),
             ]],
             table: Some(Table::of("place", &COLUMNS, self, |row| row.share)),
-            notes: vec![advice.to_owned()],
+            notes: changes(self).into_iter().chain([advice.to_owned()]).collect(),
             ..Section::new("polls", "Time spent polling")
         })
     }
+}
+
+/// The share of thread time that passes in polling, 0 to 1.
+pub(crate) fn polling_share(polls: &[Poll]) -> f64 {
+    polls.iter().map(|row| row.share).sum()
+}
+
+/// Where the words are changed that take the most time, a sentence each.
+fn changes(polls: &[Poll]) -> Vec<String> {
+    let told = polls.iter().filter_map(|row| {
+        let changed = row.changed.as_ref()?;
+        let word = match row.word.as_str() {
+            "" => "what is polled",
+            word => word,
+        };
+        let line = match changed.line {
+            0 => String::new(),
+            line => format!(" ({}:{line})", file_name(&changed.file)),
+        };
+        Some(format!(
+            "{} waits until {} changes {word}{line}.",
+            row.function, changed.function
+        ))
+    });
+    told.take(MOST_CHANGES).collect()
 }
 
 /// What was seen at a place.
@@ -97,6 +128,7 @@ struct Seen {
     weight: u64,
     threads: BTreeSet<Tid>,
     words: BTreeMap<String, u64>,
+    changed: BTreeMap<SourcePlace, u64>,
 }
 
 fn polls(tables: &Tables) -> Vec<Poll> {
@@ -105,6 +137,7 @@ fn polls(tables: &Tables) -> Vec<Poll> {
         .map(|row| ((row.pid, row.ip), row.load_ip))
         .collect();
     let words = words(tables);
+    let writes = writes(tables, &frames);
     let mut places: BTreeMap<SourcePlace, Seen> = BTreeMap::new();
     let mut all = 0;
     for sample in &tables.samples {
@@ -121,6 +154,10 @@ fn polls(tables: &Tables) -> Vec<Poll> {
         if let Some(word) = words.get(&(sample.pid, load)) {
             *seen.words.entry(word.clone()).or_default() += sample.weight;
         }
+        let looks_at = (sample.pid, sample.address);
+        for (place, count) in writes.get(&looks_at).into_iter().flatten() {
+            *seen.changed.entry(place.clone()).or_default() += count;
+        }
     }
     let row = |(place, seen): (SourcePlace, Seen)| Poll {
         word: (seen.words.into_iter().max_by_key(|(_, weight)| *weight))
@@ -130,19 +167,20 @@ fn polls(tables: &Tables) -> Vec<Poll> {
         line: place.line,
         share: seen.weight as f64 / all.max(1) as f64,
         threads: seen.threads.len() as u64,
+        changed: (seen.changed.into_iter().max_by_key(|(_, count)| *count)).map(|(place, _)| place),
     };
     let mut rows: Vec<Poll> = places.into_iter().map(row).collect();
     rows.sort_by(|a, b| b.share.total_cmp(&a.share));
     rows
 }
 
-/// Where a load stands in the program's own code.
-fn place(frames: &SourceFrames<'_>, pid: Pid, load: Address) -> SourcePlace {
-    let frames = frames.at(pid, load);
+/// Where an instruction stands in the program's own code.
+fn place(frames: &SourceFrames<'_>, pid: Pid, ip: Address) -> SourcePlace {
+    let frames = frames.at(pid, ip);
     let own = frames.iter().find(|frame| is_own(frame)).or(frames.first());
     own.map_or_else(
         || SourcePlace {
-            function: format!("{:#x}", load.0),
+            function: format!("{:#x}", ip.0),
             ..SourcePlace::default()
         },
         |frame| SourcePlace {
@@ -151,6 +189,22 @@ fn place(frames: &SourceFrames<'_>, pid: Pid, load: Address) -> SourcePlace {
             line: frame.line,
         },
     )
+}
+
+/// Where the words that samples saw polled are changed, with how often watches saw that.
+fn writes(
+    tables: &Tables,
+    frames: &SourceFrames<'_>,
+) -> HashMap<(Pid, Address), BTreeMap<SourcePlace, u64>> {
+    let mut writes: HashMap<_, BTreeMap<SourcePlace, u64>> = HashMap::new();
+    let changing = (tables.traps.iter())
+        .filter(|trap| trap.operation != Operation::Load && trap.access_ip != Address(0));
+    for trap in changing {
+        let place = place(frames, trap.pid, trap.access_ip);
+        let of_word = writes.entry((trap.pid, trap.address)).or_default();
+        *of_word.entry(place).or_default() += 1;
+    }
+    writes
 }
 
 /// What the loads look at, as far as it has a name: the static variable at a sampled address, or the type that debug info names.

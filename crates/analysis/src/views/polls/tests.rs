@@ -1,6 +1,6 @@
 //! Samples in loops that poll.
 
-use linewise_recording::{Field, Frame, Object, Polling, Sample};
+use linewise_recording::{CpuId, Field, Frame, Object, Polling, Sample, StackId, Time, Trap};
 
 use super::*;
 use crate::views::sampled_rows::{self, PID};
@@ -95,4 +95,43 @@ fn what_is_looked_at_has_the_name_of_its_variable_or_of_its_type() {
         type_name: String::new(),
     }];
     assert_eq!(polls(&tables)[0].word, "pending.count");
+}
+
+#[test]
+fn who_changes_what_is_looked_at_is_told_where_watches_saw_it() {
+    let mut tables = tables();
+    let written = |ip: u64, operation| Trap {
+        watch: 1,
+        chunk: 1,
+        exposure_ns: 0,
+        time: Time(0),
+        pid: PID,
+        tid: Tid(3),
+        cpu: CpuId(0),
+        access_ip: Address(ip),
+        address: Address(0x5008),
+        size: 8,
+        operation,
+        locked: false,
+        stack: StackId(0),
+    };
+    tables.traps = vec![
+        written(0x30, Operation::Store),
+        written(0x30, Operation::Update),
+        written(0x10, Operation::Load),
+        written(0x10, Operation::Load),
+        written(0x10, Operation::Load),
+    ];
+    tables.frames.push(Frame {
+        address: Address(0x30),
+        ..frame(0, "publish", "src/publish.rs", 12)
+    });
+    let rows = polls(&tables);
+    let changed = rows[0].changed.as_ref().unwrap();
+    assert_eq!((changed.function.as_str(), changed.line), ("publish", 12));
+    let notes = rows.section().unwrap().notes;
+    let told = "serve waits until publish changes what is polled (publish.rs:12).";
+    assert_eq!(notes[0], told);
+    tables.traps.truncate(0);
+    assert_eq!(polls(&tables)[0].changed, None);
 }

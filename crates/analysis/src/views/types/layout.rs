@@ -332,7 +332,11 @@ fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
             .iter()
             .map(|tid| {
                 let name = usage.names.get(tid).copied().unwrap_or_default();
-                format!("{name} {tid}").trim().to_owned()
+                // The number says nothing in the next run, so it is there for threads of one name alone.
+                match usage.names.values().filter(|it| **it == name).count() {
+                    1 if !name.is_empty() => name.to_owned(),
+                    _ => format!("{name} {tid}").trim().to_owned(),
+                }
             })
             .collect();
         names.join(", ")
@@ -464,7 +468,7 @@ fn source(
     if stays_in_place(usage) {
         return in_place(usage, units, order).unwrap_or_default();
     }
-    let groups: Option<Vec<(String, Vec<String>)>> = groups
+    let written: Option<Vec<(String, Vec<String>)>> = groups
         .iter()
         .map(|group| {
             let lines: Option<Vec<String>> = group
@@ -484,8 +488,15 @@ fn source(
             Some((why(usage, units, group), lines?))
         })
         .collect();
-    match (groups, language(usage)) {
-        (Some(groups), "c") => c(usage, &groups),
+    match (written, language(usage)) {
+        (Some(text), "c") => {
+            let members = groups.iter().flatten();
+            let note = match members.is_sorted() {
+                true => "",
+                false => "/* Members lie in another order: initialise them by name. */\n",
+            };
+            note.to_owned() + &c(usage, &text)
+        }
         _ => String::new(),
     }
 }
@@ -546,7 +557,9 @@ fn in_place(usage: &Usage<'_>, units: &[Unit], order: &[Vec<usize>]) -> Option<S
 
 /// A field of a struct in Rust that has lines of its own.
 pub(crate) fn padded_field(name: &str, kind: &str) -> String {
-    format!("{name}: crossbeam_utils::CachePadded<{kind}>, // made with CachePadded::new")
+    format!(
+        "{name}: crossbeam_utils::CachePadded<{kind}>, // of the crate crossbeam-utils; made with CachePadded::new"
+    )
 }
 
 fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {

@@ -473,9 +473,9 @@ test("an hour of 200 threads is a small page that opens and answers at once", as
   const file = sample("hour");
   const { size } = statSync(file);
   assert.ok(size < 5_000_000, `${size} bytes`);
-  // The machine may be busy or slow: the best of three, held against what elements of our own take in the same page.
-  const best = { open: Infinity, reference: Infinity, zoom: Infinity, search: Infinity, thread: Infinity, range: Infinity };
-  for (let i = 0; i < 3; i++) {
+  // The machine may be busy or slow: the best of five, held against what elements of our own take in the same page.
+  const best = { open: Infinity, zoom: Infinity, search: Infinity, thread: Infinity, range: Infinity, reference: Infinity };
+  for (let i = 0; i < 5; i++) {
     const begin = performance.now();
     const { page, close } = await open(file);
     await page.locator("#flame .frame").first().waitFor();
@@ -500,11 +500,12 @@ test("an hour of 200 threads is a small page that opens and answers at once", as
         drawing.remove();
       };
       const acts = {
-        reference,
         zoom: () => document.querySelectorAll("#flame .frame")[2].dispatchEvent(new MouseEvent("click", { bubbles: true })),
         search: say("search", "handle_1", "input"),
         thread: say("thread", "t7", "change"),
         range: say("to", "2", "input"),
+        // Last, since what it leaves is cleared away beside what comes next.
+        reference,
       };
       const times = {};
       for (const [name, act] of Object.entries(acts)) {

@@ -5,7 +5,7 @@ use std::fs;
 use linewise_recording::Recording;
 use serde_json::Value;
 
-use crate::util::{Place, alive, signal, total_samples, until};
+use crate::util::{Place, alive, pipe, signal, total_samples, until};
 
 /// A shell command that says its process id and becomes the target.
 const SAY_PID: &str = "echo $$ > pid; exec ./target fight 40";
@@ -189,10 +189,7 @@ fn a_signal_while_the_report_is_made_ends_linewise_at_once() {
     for kept in [true, false] {
         let place = Place::new();
         // A report to a pipe that nobody reads is never done.
-        let made = std::process::Command::new("mkfifo")
-            .arg(place.path("report"))
-            .status();
-        assert!(made.unwrap().success());
+        pipe(&place.path("report"));
         let mut command = place.interruptible(["run", "--report-to", "report"]);
         if kept {
             command.args(["-o", "kept"]);

@@ -8,16 +8,10 @@ use std::process::Command;
 
 use linewise_recording::{Frame, Recording};
 
-use crate::util::{Output, Place, alive, emulator, signal, skip, threads, until};
+use crate::util::{Output, Place, alive, emulator, pipe, signal, skip, threads, until};
 
 /// A name that clears the screen, breaks the line, and turns around what follows.
 const EVIL: &str = "ev\x1b[2J\x1b]0;title\x07il\nlinewise: all is well\u{202e}\u{9b}31m";
-
-/// Makes a pipe that nobody writes to.
-fn pipe(path: &Path) {
-    let made = Command::new("mkfifo").arg(path).status().unwrap();
-    assert!(made.success());
-}
 
 /// Puts a copy of the target at `name`; `None` without a compiler.
 fn copy_of_target(place: &Place, name: &str) -> Option<PathBuf> {

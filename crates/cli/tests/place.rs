@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use linewise_machine::{affinity, procfs};
 
-use crate::util::{Output, Place, Running, signal, skip, until};
+use crate::util::{Output, Place, Running, pipe, signal, skip, until};
 
 /// A machine of two sockets, each with the CPU of its number.
 fn two_sockets(place: &Place) -> Option<PathBuf> {
@@ -198,6 +198,8 @@ fn what_a_killed_placer_left_is_undone_by_the_next() {
     signal(&placer.child.id().to_string(), "KILL");
     placer.finish();
     assert!(is_placed(&pid));
+    let damaged = journal(&place) + "{\"boot\":\"";
+    fs::write(place.path("journal"), damaged).unwrap();
     let undone = place.finish(&mut place.linewise(["place", "--undo", "--journal", "journal"]));
     assert_eq!(undone.code, Some(0), "{}", undone.stderr);
     assert!(
@@ -205,6 +207,8 @@ fn what_a_killed_placer_left_is_undone_by_the_next() {
         "{}",
         undone.stderr
     );
+    let told = "the journal journal is damaged (1 of its lines)";
+    assert!(undone.stderr.contains(told), "{}", undone.stderr);
     assert_eq!(masks(&pid), free);
     let again = place.finish(&mut place.linewise(["place", "--undo", "--journal", "journal"]));
     assert!(again.stderr.contains("nothing to undo"), "{}", again.stderr);
@@ -318,6 +322,8 @@ fn what_cannot_be_placed_is_refused_with_a_reason() {
     assert!(
         refusal(&["--pid", "1", "--events", "/no/such/folder/e"]).contains("cannot write events")
     );
+    pipe(&place.path("unread"));
+    assert!(refusal(&["--pid", "1", "--events", "unread"]).contains("needs its reader first"));
     assert!(refusal(&["--undo", "--journal", "/"]).contains("journal"));
     assert!(refusal(&["--trial", "--turn", "0s", "--pid", "1"]).contains("positive"));
     fs::write(place.path("stream"), "{\"tasks\": 5}\n").unwrap();

@@ -304,6 +304,12 @@ pub(crate) fn alive(pid: &str) -> bool {
     })
 }
 
+/// Makes a pipe that nobody has open.
+pub(crate) fn pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+}
+
 /// Sends a signal, named as in `kill -NAME`.
 pub(crate) fn signal(pid: &str, name: &str) {
     let status = Command::new("sh")

@@ -102,7 +102,7 @@ impl Journal {
         })?;
         if damaged > 0 {
             say(&format!(
-                "{damaged} lines of the journal {shown} are damaged: a thread that they alone tell of keeps its CPUs (`taskset -p` of it shows them)"
+                "a part of the journal {shown} is damaged ({damaged} of its lines): a thread that they alone tell of keeps its CPUs (`taskset -p` of it shows them)"
             ));
         }
         let journal = Self { file, path, boot };

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 
 use super::model::{
-    AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
-    HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Marked, MarkedTime, Matrix,
-    Migrations, ObjectRow, Poll, Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA,
-    SampledReuse, Samples, Sharing, ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote,
-    Unlisted, Views,
+    AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HotCallee, HotFunction,
+    Interval, LineField, LineRow, Lost, Matrix, ObjectRow, Repeated, Report, ReuseTimes, Run,
+    RunCoverage, SCHEMA, SampledReuse, Samples, Sharing, ThreadRow, TimelineBin, Transfers,
+    TypeVote, Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.

@@ -1,10 +1,10 @@
 //! Made-up sections for the tests of the renderers.
 
-use super::HOSTILE;
-use crate::report::model::{
+use super::super::model::{
     AllocationSite, HeapTotals, HotCallee, HotFunction, Marked, MarkedTime, Migrations, Poll,
     SourcePlace, ThreadMigrations, Views,
 };
+use super::HOSTILE;
 
 /// What is shown as sections, with hostile and endless names.
 pub(super) fn hostile(endless: &str) -> Views {

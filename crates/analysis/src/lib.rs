@@ -27,6 +27,7 @@ mod details;
 pub mod diff;
 mod group_threads;
 mod locality;
+mod lock_names;
 pub mod model;
 mod own_code;
 pub mod quantity;

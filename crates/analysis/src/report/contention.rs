@@ -9,6 +9,7 @@ use super::model::{
 };
 use super::places::{self, OwnPlace};
 use super::text;
+use crate::lock_names::names_a_lock;
 use crate::views::polls::polling_share;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, HALF, SELDOM, may_meet};
 
@@ -272,14 +273,15 @@ pub(crate) fn object_title(finding: &Finding) -> String {
         "" => object.kind.word(),
         name => name,
     };
-    // Where it was allocated tells which one it is, or else who uses it.
+    let kind = object.accessed_type.as_str();
+    // Where it was allocated tells which one it is, or its type if that is not every lock's, or else who uses it.
     let is_in_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mapping);
     let is_nameless = is_in_memory && object.allocated_at.is_empty();
-    let users = match is_nameless {
+    let users = match is_nameless && (kind.is_empty() || names_a_lock(kind)) {
         true => users(&finding.accesses),
         false => String::new(),
     };
-    match (object.accessed_type.as_str(), object.kind) {
+    match (kind, object.kind) {
         (_, ObjectKind::Static) => name.to_owned(),
         ("", _) => match name.strip_prefix("heap") {
             Some(which) if is_nameless => format!("heap memory{which}{users}"),

@@ -18,6 +18,9 @@ use super::remembered::Remembered;
 use super::say_moves::{Events, domains, why, word};
 use crate::say::say;
 
+/// A thread that had less CPU time than this share of a look says little by what it shared in it.
+const LEAST_CPU_TIME: f32 = 0.05;
+
 /// How many pairs the event of a look tells.
 const STRONGEST: usize = 10;
 
@@ -60,8 +63,23 @@ impl Placing<'_> {
         if let Some(claims) = &mut self.claims {
             claims.forget(|pid, start| procfs::started(pid) == Some(start));
         }
+        let mut shared: BTreeMap<u32, f64> = BTreeMap::new();
+        for (one, other, transfers) in seen.pairs.iter().flatten() {
+            for tid in [one, other] {
+                *shared.entry(*tid).or_default() += transfers;
+            }
+        }
         for task in &seen.tasks {
-            let Some((cpu, strays)) = self.place_of(&task.ran_on) else {
+            let ran_on = match &seen.pairs {
+                Some(_) if !task.ran_on.is_empty() => {
+                    let shared = shared.get(&task.key.tid).copied().unwrap_or(0.0);
+                    let cpu_time = task.activity.executed.max(LEAST_CPU_TIME);
+                    let rate = shared / f64::from(cpu_time);
+                    self.remembered.place(task.key, &task.ran_on, rate)
+                }
+                _ => task.ran_on.clone(),
+            };
+            let Some((cpu, strays)) = self.place_of(&ran_on) else {
                 continue;
             };
             if self.hands.is_theirs(task.key) {
@@ -198,7 +216,11 @@ impl Placing<'_> {
         {
             return Ok(Done::Claimed(holder));
         }
-        self.hands.give(key, process, cpus)
+        let done = self.hands.give(key, process, cpus)?;
+        if matches!(done, Done::Moved) {
+            self.remembered.forget_place(key);
+        }
+        Ok(done)
     }
 
     /// Carries moves out; says what could not be.

@@ -1,4 +1,4 @@
-//! Who shares with whom, over looks: one look is short, and misses what an earlier one saw.
+//! Who shares with whom, and where it was then, over looks: one look is short, and misses what an earlier one saw.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,37 @@ pub(super) struct Remembered {
     /// Transfers a second of CPU time of whoever of the two had less, not yet divided by `weight`.
     rates: BTreeMap<(TaskKey, TaskKey), f32>,
     weight: f32,
+    /// By CPU, the share of its time that each task was there, times what it shared then; since it was moved last.
+    places: BTreeMap<TaskKey, BTreeMap<u32, f64>>,
 }
 
 impl Remembered {
+    /// Takes in where a task was in a look, and what it shared, in transfers a second of CPU time; gives where it was over
+    /// all, by what it shared there. The kernel puts tasks that share together and apart by turns: that they are
+    /// together in one look is no reason to let them go, if it costs more to have them apart.
+    pub(super) fn place(
+        &mut self,
+        key: TaskKey,
+        ran_on: &BTreeMap<u32, f64>,
+        shared: f64,
+    ) -> BTreeMap<u32, f64> {
+        let known = self.places.entry(key).or_default();
+        for time in known.values_mut() {
+            *time *= f64::from(MEMORY);
+        }
+        let all: f64 = ran_on.values().sum();
+        let weight = (shared + f64::from(FORGOTTEN)) / all.max(f64::MIN_POSITIVE);
+        for (cpu, time) in ran_on {
+            *known.entry(*cpu).or_default() += time * weight;
+        }
+        known.clone()
+    }
+
+    /// A task was moved: where it was before says nothing any more.
+    pub(super) fn forget_place(&mut self, key: TaskKey) {
+        self.places.remove(&key);
+    }
+
     /// Takes in who shared with whom in a look, and puts into it what is known over all.
     pub(super) fn mix(&mut self, snapshot: &mut Snapshot) {
         let key = |at: u32| snapshot.tasks[at as usize].key;
@@ -48,6 +76,13 @@ impl Remembered {
             known >= FORGOTTEN
         });
         snapshot.sharing = sharing;
+        let lives = |key: &TaskKey| {
+            snapshot
+                .tasks
+                .binary_search_by_key(key, |it| it.key)
+                .is_ok()
+        };
+        self.places.retain(|key, _| lives(key));
     }
 }
 
@@ -106,6 +141,23 @@ mod tests {
         known(&mut it, look(1.0, &[(0, 1, 6e5)]));
         // With half of the time they share half as much, and as much by it.
         assert_eq!(known(&mut it, look(0.5, &[(0, 1, 3e5)])), [(0, 1, 3e5)]);
+    }
+
+    #[test]
+    fn a_task_is_where_it_shared_most_until_it_is_moved() {
+        let mut it = Remembered::default();
+        let key = TaskKey { tid: 1, start: 1 };
+        let on = |cpu| BTreeMap::from([(cpu, 0.4)]);
+        it.place(key, &on(0), 999_000.0);
+        let known = it.place(key, &on(1), 249_000.0);
+        assert_eq!(known, BTreeMap::from([(0, 500_000.0), (1, 250_000.0)]));
+        it.forget_place(key);
+        let known = it.place(key, &on(1), 249_000.0);
+        assert_eq!(known, BTreeMap::from([(1, 250_000.0)]));
+        let mut others = look(1.0, &[]);
+        others.tasks.remove(0);
+        it.mix(&mut others);
+        assert!(it.places.is_empty());
     }
 
     #[test]

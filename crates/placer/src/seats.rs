@@ -72,7 +72,8 @@ pub(crate) fn seat_groups(
 
 /// The share of the time that two tasks are in different domains, by whether they mostly are in the same and how much
 /// of the time each strays from there; as if there were two domains.
-fn apart(same: bool, [one, other]: [f32; 2]) -> f32 {
+#[must_use]
+pub fn apart(same: bool, [one, other]: [f32; 2]) -> f32 {
     let swapped = one + other - 2.0 * one * other;
     if same { swapped } else { 1.0 - swapped }
 }

@@ -40,6 +40,12 @@ use say_moves::Events;
 use stream::ByStream;
 use target::Target;
 
+/// After so many looks without a move the next comes later.
+const CALM_LOOKS: u32 = 2;
+/// The same where threads share across domains: the kernel puts them together and apart by turns, and what is not worth
+/// a move in one look is in the next.
+const CALM_LOOKS_AT_CROSSING: u32 = 6;
+
 /// A file of thresholds is shorter than this, bytes.
 const LONGEST_THRESHOLDS: u64 = 1 << 20;
 
@@ -256,7 +262,7 @@ fn follow(
         let snapshot = placing.snapshot(&seen);
         let moves = placing.decided(&seen, &snapshot);
         calm = if moves.is_empty() { calm + 1 } else { 0 };
-        if moves.is_empty() && calm == 2 && !said_nothing && !placing.args.quiet {
+        if moves.is_empty() && calm == CALM_LOOKS && !said_nothing && !placing.args.quiet {
             said_nothing = true;
             say(&placing.why_nothing(&seen));
         }
@@ -274,7 +280,11 @@ fn follow(
             target.wait(signals, || placing.free_heirs_if_any());
             return Ok(());
         }
-        let waits = calm >= 2 && placing.args.counters.is_none();
+        let enough = match placing.crosses(&snapshot) {
+            true => CALM_LOOKS_AT_CROSSING,
+            false => CALM_LOOKS,
+        };
+        let waits = calm >= enough && placing.args.counters.is_none();
         if waits && !target.wait_for(signals, placing.args.every, || placing.free_heirs_if_any()) {
             return Ok(());
         }

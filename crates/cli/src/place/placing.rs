@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use linewise_machine::procfs;
 use linewise_placer::{
-    History, Machine, Mask, Move, Reason, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
+    History, Machine, Mask, Move, Reason, Sharing, Snapshot, Task, TaskKey, Thresholds, apart,
+    decide,
 };
 use linewise_topology::CpuSet;
 use serde_json::json;
@@ -177,6 +178,21 @@ impl Placing<'_> {
         let before = self.hands.before(key).cloned();
         let allowed = before.or_else(|| Linux.cpus(key.tid).ok());
         allowed.map_or(cpus.clone(), |allowed| allowed.intersection(&cpus))
+    }
+
+    /// Whether what a pair shares crosses domains at half of the rate that is worth a move or more, and neither is held.
+    pub(super) fn crosses(&self, snapshot: &Snapshot) -> bool {
+        let Some(level) = self.machine.levels().len().checked_sub(1) else {
+            return false;
+        };
+        let domain_of = &self.machine.levels()[level].of_cpu;
+        snapshot.sharing.iter().any(|pair| {
+            let tasks = [pair.one, pair.other].map(|at| &snapshot.tasks[at as usize]);
+            let [one, other] = tasks.map(|task| domain_of[task.cpu as usize]);
+            let apart = apart(one == other, tasks.map(|task| task.strays[level]));
+            let is_held = tasks.iter().any(|it| self.hands.before(it.key).is_some());
+            !is_held && snapshot.rate(pair) * apart >= self.thresholds.coherence / 2.0
+        })
     }
 
     /// Holds those where they are to whom others were brought: the kernel would take them away again.

@@ -447,14 +447,22 @@ impl Loaded {
     }
 
     /// Gives back what belongs to processes and threads that are gone.
-    fn bury(&mut self, writer: &mut Writer) -> Result<(), Error> {
+    pub(super) fn bury(&mut self, writer: &mut Writer) -> Result<(), Error> {
         for ring in self.region.rings() {
             if ring.state() != RingState::Open {
                 continue;
             }
-            let ids = ring.ids();
-            let task = format!("/proc/{}/task/{}", ids.pid, ids.tid);
-            let another = self.ledger.processes.get(&ids.pid) != Some(&ids.image);
+            let image = ring.ids().image;
+            // Of one that was opened since the rings were read nothing is known yet.
+            let seen = self.rings.get(ring.index()).filter(|it| it.image == image);
+            let Some(&Seen {
+                ids: (pid, tid), ..
+            }) = seen
+            else {
+                continue;
+            };
+            let task = format!("/proc/{pid}/task/{tid}");
+            let another = self.ledger.processes.get(&pid) != Some(&image);
             // What it told last was read in this round, or is read in the next.
             if another || !Path::new(&task).exists() {
                 ring.close();

@@ -228,6 +228,27 @@ fn of_two_programs_in_one_process_the_later_is_alive_whichever_ring_is_looked_at
 }
 
 #[test]
+fn a_ring_that_was_not_read_yet_is_not_taken_for_one_of_a_thread_that_is_gone() {
+    let mut trial = Trial::new();
+    let pid = std::process::id();
+    let alive = trial.thread(pid, pid, 1, 1).1;
+    let gone = trial.thread(u32::MAX - 1, u32::MAX - 1, 2, 2).1;
+    let both = |trial: &Trial| {
+        [
+            alive.is_of(&trial.target, (pid, 1)),
+            gone.is_of(&trial.target, (u32::MAX - 1, 2)),
+        ]
+    };
+    let HeapRecorder::Loaded(loaded) = &mut trial.recorder else {
+        panic!("no library's");
+    };
+    loaded.bury(&mut trial.writer).unwrap();
+    assert_eq!(both(&trial), [true, true]);
+    trial.round();
+    assert_eq!(both(&trial), [true, false]);
+}
+
+#[test]
 fn many_blocks_become_fewer_rows_that_stand_for_all_and_touched_ones_stay() {
     const BLOCKS: u64 = 400_000;
     let mut trial = Trial::new();

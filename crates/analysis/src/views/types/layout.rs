@@ -490,12 +490,8 @@ fn source(
         .collect();
     match (written, language(usage)) {
         (Some(text), "c") => {
-            let members = groups.iter().flatten();
-            let note = match members.is_sorted() {
-                true => "",
-                false => "/* Members lie in another order: initialise them by name. */\n",
-            };
-            note.to_owned() + &c(usage, &text)
+            let is_ordered = groups.iter().flatten().is_sorted();
+            c(usage, &text, is_ordered)
         }
         _ => String::new(),
     }
@@ -562,7 +558,8 @@ pub(crate) fn padded_field(name: &str, kind: &str) -> String {
     )
 }
 
-fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
+/// The struct in C; `is_ordered` if its members are in the order in which they were declared.
+fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], is_ordered: bool) -> String {
     let line = usage.line_size;
     // A struct without a tag has its name from a typedef.
     let (mut text, end) = match usage.type_name.strip_prefix("struct ") {
@@ -572,6 +569,9 @@ fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
             format!("}} {};\n", usage.type_name),
         ),
     };
+    if !is_ordered {
+        text.push_str("    /* Members lie in another order: initialise them by name. */\n");
+    }
     for (why, lines) in groups {
         text.push_str(&format!("    /* {why} */\n"));
         let Some((first, rest)) = lines.split_first() else {

@@ -29,5 +29,5 @@ pub use history::History;
 pub use machine::{Crossing, Level, LevelKind, Machine};
 pub use plan::{Move, Reason};
 pub use seats::apart;
-pub use snapshot::{Activity, Mask, Sharing, Snapshot, Task, TaskKey, Thresholds};
+pub use snapshot::{Activity, BUSY, Mask, Sharing, Snapshot, Task, TaskKey, Thresholds};
 pub use thresholds_file::{Origin, OriginKind, Origins, ThresholdsFile, ThresholdsFileError};

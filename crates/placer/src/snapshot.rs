@@ -5,7 +5,7 @@ use linewise_topology::CpuSet;
 use crate::Machine;
 
 /// A task that executes for less of an interval than this is not worth a move.
-pub(crate) const BUSY: f32 = 0.05;
+pub const BUSY: f32 = 0.05;
 
 /// A task (thread), told apart from later ones with the same number by its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

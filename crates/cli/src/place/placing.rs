@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use linewise_machine::procfs;
 use linewise_placer::{
-    History, Machine, Mask, Move, Reason, Sharing, Snapshot, Task, TaskKey, Thresholds, apart,
-    decide,
+    BUSY, History, Machine, Mask, Move, Reason, Sharing, Snapshot, Task, TaskKey, Thresholds,
+    apart, decide,
 };
 use linewise_topology::CpuSet;
 use serde_json::json;
@@ -18,9 +18,6 @@ use super::observe::Seen;
 use super::remembered::Remembered;
 use super::say_moves::{Events, domains, why, word};
 use crate::say::say;
-
-/// A thread that had less CPU time than this share of a look says little by what it shared in it.
-const LEAST_CPU_TIME: f32 = 0.05;
 
 /// How many pairs the event of a look tells.
 const STRONGEST: usize = 10;
@@ -74,7 +71,7 @@ impl Placing<'_> {
             let ran_on = match &seen.pairs {
                 Some(_) if !task.ran_on.is_empty() => {
                     let shared = shared.get(&task.key.tid).copied().unwrap_or(0.0);
-                    let cpu_time = task.activity.executed.max(LEAST_CPU_TIME);
+                    let cpu_time = task.activity.executed.max(BUSY);
                     let rate = shared / f64::from(cpu_time);
                     self.remembered.place(task.key, &task.ran_on, rate)
                 }

@@ -76,13 +76,7 @@ impl Remembered {
             known >= FORGOTTEN
         });
         snapshot.sharing = sharing;
-        let lives = |key: &TaskKey| {
-            snapshot
-                .tasks
-                .binary_search_by_key(key, |it| it.key)
-                .is_ok()
-        };
-        self.places.retain(|key, _| lives(key));
+        self.places.retain(|key, _| index.contains_key(key));
     }
 }
 

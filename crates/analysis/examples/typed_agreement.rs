@@ -224,14 +224,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, &files, &store);
     // Anew, by this version's rules, and so in the order of the code.
     let code: std::collections::BTreeSet<_> = accesses().map(|it| (it.pid, it.access_ip)).collect();
-    let (rows, type_members) = resolver.typed_accesses(code, &Callers::new(&tables));
-    let typed: HashMap<(Pid, Address), &TypedAccess> = rows
+    let found = resolver.typed_accesses(code, &Callers::new(&tables));
+    let typed: HashMap<(Pid, Address), &TypedAccess> = found
+        .accesses
         .iter()
         .filter(|row| row.reason.is_none() && !row.path.is_empty() && row.type_size > 0)
         .map(|row| ((row.pid, row.ip), row))
         .collect();
     let mut members: Members<'_> = HashMap::new();
-    for member in &type_members {
+    for member in &found.members {
         let key = (member.type_name.as_str(), member.type_size);
         members.entry(key).or_default().push(member);
     }

@@ -35,7 +35,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (files, store) = (DiskFiles::default(), Store::default());
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, &files, &store);
-    let (rows, _) = resolver.typed_accesses(samples.keys().copied(), &Callers::new(&tables));
+    let rows = resolver
+        .typed_accesses(samples.keys().copied(), &Callers::new(&tables))
+        .accesses;
     let (mut without_debug_info, mut field, mut scalar) = (0_u64, 0_u64, 0_u64);
     let (mut through_member, mut through_variable) = (0_u64, 0_u64);
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();

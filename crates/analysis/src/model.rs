@@ -308,6 +308,10 @@ pub struct ObjectRow {
     /// allocator or a language's library: `function (file:line)`; else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocated_at: Vec<String>,
+    /// Of a block of Go's heap: where the program's code allocates values of its type, `function (file:line)` each; else, and where the
+    /// code does not tell, the field is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub type_allocated_at: Vec<String>,
     /// How many objects this finding is of that are alike, of which this is the dearest: blocks allocated at one place, or one variable
     /// in several processes; 0 in reports that do not tell.
     #[serde(default)]

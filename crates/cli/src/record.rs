@@ -437,8 +437,11 @@ fn collect(
         flow: args.wanted(),
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
+    let afterwards = ProgressLine {
+        shown: !args.quiet && ProgressLine::on_a_terminal().shown,
+    };
     let progress = ProgressLine {
-        shown: !args.quiet && args.attach.given() && ProgressLine::on_a_terminal().shown,
+        shown: afterwards.shown && args.attach.given(),
     };
     let signals = StopSignals::block().context("cannot wait for signals")?;
     let outcome = linewise_collect::record(&options, &source, &signals, |event| {
@@ -453,7 +456,9 @@ fn collect(
     })?;
     progress.clear();
     interrupt::end_at_once(signals, scratch);
-    let unresolved = resolve(directory, outcome.failure.is_none());
+    let unresolved = afterwards.during("looking up names", || {
+        resolve(directory, outcome.failure.is_none())
+    });
     Ok((outcome, unresolved))
 }
 

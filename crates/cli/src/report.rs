@@ -13,7 +13,7 @@ use linewise_analysis::{Details, ExactCounts, analyse_with};
 use linewise_recording::{Outlet, Recording, RunInfo, Tables, write_file, write_table};
 
 use crate::panics;
-use crate::say::say;
+use crate::say::{ProgressLine, say};
 
 /// Arguments of `linewise report`.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,6 +128,7 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     write_table(directory, &resolved.type_members)?;
     write_table(directory, &resolved.path_traces)?;
     write_table(directory, &resolved.polls)?;
+    write_table(directory, &resolved.type_allocations)?;
     Ok(())
 }
 
@@ -188,6 +189,7 @@ pub(crate) fn with_names<A>(
         tables.type_members = resolved.type_members;
         tables.path_traces = resolved.path_traces;
         tables.polls = resolved.polls;
+        tables.type_allocations = resolved.type_allocations;
     }
     let mut notes = Vec::new();
     let analysed = analyse(info, &tables);
@@ -207,14 +209,16 @@ pub(crate) fn with_names<A>(
 pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
     panics::where_a_test_wants_it("report");
     let counts = args.exact_counts()?;
-    let report = match &args.html {
-        Some(path) => {
-            let (report, details) = analyse_for_page(directory, counts.as_ref())?;
-            write_html(path, &html::render_with(&report, &details))?;
-            report
-        }
-        None => analyse(directory, counts.as_ref())?,
+    let progress = ProgressLine::on_a_terminal();
+    let analysed = || -> anyhow::Result<Report> {
+        let Some(path) = &args.html else {
+            return analyse(directory, counts.as_ref());
+        };
+        let (report, details) = analyse_for_page(directory, counts.as_ref())?;
+        write_html(path, &html::render_with(&report, &details))?;
+        Ok(report)
     };
+    let report = progress.during("analysing the recording", analysed)?;
     let text = if args.json {
         json::render(&report) + "\n"
     } else {

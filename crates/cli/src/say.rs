@@ -4,9 +4,14 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use linewise_recording::Outlet;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Goes back to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
@@ -90,10 +95,49 @@ impl ProgressLine {
         }
     }
 
+    /// Does `work` and shows for how long already, from the second second on: `looking up names for 3 s`.
+    pub(crate) fn during<R>(self, what: &str, work: impl FnOnce() -> R) -> R {
+        let (done, is_done) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let began = Instant::now();
+            let tell = move || {
+                while is_done.recv_timeout(SECOND) == Err(RecvTimeoutError::Timeout) {
+                    self.show(&format!("{what} for {} s", began.elapsed().as_secs()));
+                }
+                if began.elapsed() >= SECOND {
+                    self.clear();
+                }
+            };
+            if self.shown {
+                // Without a thread for it nothing is told.
+                let _ = thread::Builder::new().spawn_scoped(scope, tell);
+            }
+            // Ends the other, by a panic, too.
+            let _done = done;
+            work()
+        })
+    }
+
     /// Removes it, so that something else can be said.
     pub(crate) fn clear(self) {
         if self.shown {
             let _ = write!(io::stderr().lock(), "{CLEAR}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_ends_with_its_work_and_hides_neither_result_nor_panic() {
+        for shown in [false, true] {
+            let line = ProgressLine { shown };
+            assert_eq!(line.during("counting", || 5), 5);
+            let began = Instant::now();
+            let bug = std::panic::catch_unwind(|| line.during("counting", || panic!("a bug")));
+            assert!(bug.is_err() && began.elapsed() < SECOND * 30, "{shown}");
         }
     }
 }

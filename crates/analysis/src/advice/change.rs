@@ -116,9 +116,9 @@ fn separate(
     }
     let pad = bytes.max(64) * 2;
     // Go aligns nothing to a line.
-    let align = match language {
-        Language::Go => "Pad",
-        _ => "Align",
+    let align = |kind: &str| match language {
+        Language::Go => format!("Put {bytes} bytes of padding at the end of the {kind}"),
+        _ => format!("Align the {kind} to {bytes} bytes"),
     };
     let allocate = match (object.kind, language) {
         (ObjectKind::Heap, Language::C | Language::Cpp) => ALLOCATED_ALIGNED,
@@ -126,7 +126,8 @@ fn separate(
     };
     let elements = |begin: &str, each: &str, kind: &str| {
         format!(
-            "{begin} lines of its own: different threads use different {each}, which lie on one line. {align} the {kind} to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.{allocate}"
+            "{begin} lines of its own: different threads use different {each}, which lie on one line. {} ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.{allocate}",
+            align(kind)
         )
     };
     let [first, second] = parts;

@@ -399,6 +399,7 @@ fn a_block_on_one_line_is_not_told_to_pad_itself() {
         kind: ObjectKind::Heap,
         name: "block allocated by main".to_owned(),
         allocated_at: vec!["main (main.c:3)".to_owned()],
+        type_allocated_at: Vec::new(),
         ..object()
     };
     let rows = [at(1, 0), at(2, 32)];
@@ -532,6 +533,7 @@ pub(super) fn object() -> ObjectRow {
         size: 64,
         declared_at: String::new(),
         allocated_at: Vec::new(),
+        type_allocated_at: Vec::new(),
         count: 1,
         accessed_type: String::new(),
         type_owner: String::new(),
@@ -627,6 +629,7 @@ fn parts_of_an_array_of_numbers_begin_lines_and_nothing_is_pasted() {
         kind: ObjectKind::Heap,
         name: "block allocated by main".to_owned(),
         allocated_at: vec!["main (main.cpp:3)".to_owned()],
+        type_allocated_at: Vec::new(),
         accessed_type: "double".to_owned(),
         size: 128,
         ..object()

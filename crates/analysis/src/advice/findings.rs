@@ -301,9 +301,13 @@ fn object_row(
             name: object.name.clone(),
             type_name: object.type_name.clone(),
             address: object.address.0,
-            size: object.size,
+            size: match known.names.has_bounds(object) {
+                true => object.size,
+                false => 0,
+            },
             declared_at: object.declared_at.clone(),
             allocated_at: known.names.allocated_at(object),
+            type_allocated_at: type_allocated_at(object, known.names, verdict),
             count: 1,
             accessed_type,
             type_owner,
@@ -319,6 +323,7 @@ fn object_row(
             size: 0,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            type_allocated_at: Vec::new(),
             count: 1,
             accessed_type,
             type_owner,
@@ -327,6 +332,12 @@ fn object_row(
             type_votes,
         },
     }
+}
+
+/// Where a block of Go's heap can come from, which is not recorded.
+fn type_allocated_at(object: &Object, names: &Names<'_>, verdict: &Verdict<'_>) -> Vec<String> {
+    let kind = verdict.kind.filter(|_| object.name == GO_NAME);
+    kind.map_or_else(Vec::new, |kind| names.type_allocated_at(object.pid, kind))
 }
 
 fn line_row(
@@ -431,7 +442,13 @@ fn voted_fields(
         of.is_some_and(|of| verdict.speaks_of(of)) && extent.contains(&at)
     });
     let starts: BTreeSet<u64> = named.map(|place| start(place.touch.address)).collect();
-    let several = starts.len() > 1;
+    let (first, several) = (starts.first().copied(), starts.len() > 1);
+    // Of an array of which the first element is not known they count from the first that is touched here.
+    let index = |start: u64| match (object.size, start - first.unwrap_or(start)) {
+        (0, 0) => "i".to_owned(),
+        (0, after) => format!("i+{}", after / size),
+        _ => (start.abs_diff(object.address) / size).to_string(),
+    };
     let mut fields = Vec::new();
     for &start in &starts {
         for member in votes.members(row) {
@@ -440,7 +457,7 @@ fn voted_fields(
                 name => name.to_owned(),
             };
             let name = match several {
-                true => format!("[{}].{name}", start.abs_diff(object.address) / size),
+                true => format!("[{}].{name}", index(start)),
                 false => name,
             };
             fields.extend(on_line(

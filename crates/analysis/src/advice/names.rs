@@ -2,9 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use linewise_recording::{Address, Field, Frame, Object, ObjectKind, Pid, Tables, Thread, Tid};
+use linewise_recording::{
+    Address, Field, Frame, Object, ObjectKind, Pid, Tables, Thread, Tid, TypedAccess,
+};
 
-use crate::resolve::{SourceFrames, allocation_site, chains_by_id};
+use crate::resolve::{LINE, SourceFrames, allocation_site, chains_by_id};
+
+/// What a type is known by: its name, its size, and where it is declared.
+type TypeKey<'a> = (&'a str, u64, &'a str);
 
 /// The resolved tables, ready for look-ups.
 #[derive(Debug)]
@@ -16,11 +21,18 @@ pub(crate) struct Names<'a> {
     threads: HashMap<Tid, &'a Thread>,
     /// The return addresses of the allocations of heap blocks, by process, first byte and size.
     allocations: HashMap<(Pid, Address, u64), &'a [Address]>,
+    /// The calls that allocate values of a type.
+    of_types: HashMap<TypeKey<'a>, Vec<(Pid, Address)>>,
 }
 
 impl<'a> Names<'a> {
     pub(crate) fn new(tables: &'a Tables) -> Self {
         let field_key = |field: &'a Field| ((field.pid, field.object, field.offset), field);
+        let mut of_types: HashMap<_, Vec<_>> = HashMap::new();
+        for row in &tables.type_allocations {
+            let kind = (&*row.type_name, row.type_size, &*row.declared_at);
+            of_types.entry(kind).or_default().push((row.pid, row.ip));
+        }
         Self {
             frames: SourceFrames::new(&tables.frames),
             objects: tables
@@ -30,6 +42,7 @@ impl<'a> Names<'a> {
                 .collect(),
             fields: tables.fields.iter().map(field_key).collect(),
             allocations: allocations(tables),
+            of_types,
             threads: tables
                 .threads
                 .iter()
@@ -94,6 +107,12 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// Whether where an object begins and ends is known: of memory that nothing is known of a line stands for it.
+    pub(crate) fn has_bounds(&self, object: &Object) -> bool {
+        let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mapping);
+        !is_memory || object.size > LINE || self.is_exact(object)
+    }
+
     /// Where a heap block was allocated: `function (file:line)` of each caller, innermost first, from that on which
     /// names the block: what lies within it is the allocator's or a library's. Empty if that is not known.
     pub(crate) fn allocated_at(&self, object: &Object) -> Vec<String> {
@@ -106,6 +125,19 @@ impl<'a> Names<'a> {
             .skip_while(|frame| site.is_some_and(|site| !std::ptr::eq(site, **frame)))
             .map(|frame| frame_words(frame))
             .collect()
+    }
+
+    /// Where the code of process `pid` allocates values of the type that `access` names, `function (file:line)` each, once; empty
+    /// if its code does not tell.
+    pub(crate) fn type_allocated_at(&self, pid: Pid, access: &TypedAccess) -> Vec<String> {
+        let kind = (&*access.type_name, access.type_size, &*access.declared_at);
+        let mut places: Vec<String> = Vec::new();
+        for &(_, ip) in self.of_types.get(&kind).into_iter().flatten() {
+            let frame = self.frames(pid, ip).first();
+            let place = frame.map(|frame| frame_words(frame));
+            places.extend(place.filter(|place| !places.contains(place)));
+        }
+        places
     }
 
     /// The name of a thread; empty when it has none.

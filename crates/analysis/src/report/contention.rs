@@ -127,17 +127,18 @@ const MUCH_POLLING: f64 = 0.1;
 
 /// What to call a report without findings.
 pub(crate) fn nothing_found(report: &Report) -> String {
-    if !little_seen(report).is_empty() {
-        return "Too little seen for a finding".to_owned();
-    }
+    let nothing = match little_seen(report).is_empty() {
+        true => "No finding",
+        false => "Too little seen for a finding",
+    };
     match polling_share(report.views.polls.as_deref().unwrap_or_default()) {
         share if share >= MUCH_POLLING => {
             format!(
-                "No finding, but {} of thread time is polling",
+                "{nothing}, but {} of thread time is polling",
                 text::percent(share)
             )
         }
-        _ => "No finding".to_owned(),
+        _ => nothing.to_owned(),
     }
 }
 
@@ -315,6 +316,29 @@ fn users(accesses: &[AccessRow]) -> String {
     }
 }
 
+/// Who allocated an object, outwards as far as `limit` callers, or by whom values of its type are: `allocated by make (queue.c:5)`,
+/// `its type is allocated by main.newQueue (main.go:9)`; `None` if nothing tells.
+pub(crate) fn allocated_by(object: &ObjectRow, limit: usize) -> Option<String> {
+    if !object.allocated_at.is_empty() {
+        let callers = text::callers(&object.allocated_at, limit);
+        return Some(format!("allocated by {callers}"));
+    }
+    let (shown, more) = object
+        .type_allocated_at
+        .split_at(object.type_allocated_at.len().min(TYPE_SITES));
+    let mut places: Vec<_> = shown
+        .iter()
+        .map(|it| text::caller(it).into_owned())
+        .collect();
+    if !more.is_empty() {
+        places.push(format!("{} more", more.len()));
+    }
+    (!places.is_empty()).then(|| format!("its type is allocated by {}", text::listing(&places)))
+}
+
+/// Calls that allocate a type that are shown.
+const TYPE_SITES: usize = 3;
+
 /// The votes for the type of an object: `96 %, struct list 4 %`, the first its own.
 pub(crate) fn type_votes(object: &ObjectRow) -> String {
     let words = |vote: &TypeVote| match vote.name == object.accessed_type {
@@ -340,7 +364,12 @@ pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
     let mut facts = Vec::new();
     let of = text::integer(object.count);
     if object.size > 0 {
-        facts.push(text::bytes(object.size));
+        let bytes = text::bytes(object.size);
+        facts.push(match object.kind {
+            ObjectKind::Mapping if object.allocated_at.is_empty() => format!("mapping of {bytes}"),
+            ObjectKind::Stack if object.declared_at.is_empty() => format!("stack of {bytes}"),
+            _ => bytes,
+        });
     }
     match (several, object.kind) {
         (false, _) => {}
@@ -348,7 +377,12 @@ pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
         (true, _) if object.size > 0 => facts.push(format!("the dearest of {of}")),
         (true, _) => facts.push(format!("in {of} processes, the dearest")),
     }
-    facts.push(format!("at {}", text::address(object.address)));
+    let address = text::address(object.address);
+    let is_line = object.size == 0 && finding.lines.iter().any(|it| it.address == object.address);
+    facts.push(match is_line {
+        true => format!("on the line at {address}"),
+        false => format!("at {address}"),
+    });
     match finding.lines.as_slice() {
         [line] if !several => match line.offset_in_object {
             0 => {}
@@ -562,6 +596,9 @@ mod tests {
         }]);
         let told = "No finding, but 75 % of thread time is polling";
         assert_eq!(nothing_found(&polling), told);
+        polling.coverage.samples = Some(0.2);
+        let told = "Too little seen for a finding, but 75 % of thread time is polling";
+        assert_eq!(nothing_found(&polling), told);
         let few = with(&|it| (it.samples.total, it.samples.kernel) = (60, Some(0)));
         assert_eq!(few, "60 samples of its own code");
         let seldom = with(&|it| it.coverage.samples = Some(0.2));
@@ -584,6 +621,25 @@ mod tests {
             it.run.threads[0].cpu_time_ns *= 100;
         });
         assert_eq!(alone, "");
+    }
+
+    #[test]
+    fn of_memory_without_bounds_no_size_is_told_but_what_allocates_its_type() {
+        let mut finding = sample::everyday().findings[0].clone();
+        let object = &mut finding.object;
+        (object.kind, object.size, object.count) = (ObjectKind::Heap, 0, 1);
+        object.address = finding.lines[0].address;
+        assert_eq!(allocated_by(object, 3), None);
+        let sites = |count: u32| (0..count).map(|at| format!("main.f{at} (/a/m.go:{at})"));
+        object.type_allocated_at = sites(1).collect();
+        let told = "its type is allocated by main.f0 (m.go:0)";
+        assert_eq!(allocated_by(object, 3).as_deref(), Some(told));
+        object.type_allocated_at = sites(5).collect();
+        let told = "main.f0 (m.go:0), main.f1 (m.go:1), main.f2 (m.go:2) and 2 more";
+        let several = allocated_by(object, 3).unwrap_or_default();
+        assert_eq!(several, format!("its type is allocated by {told}"));
+        let facts = extent_words(&finding);
+        assert!(facts[0].starts_with("on the line at 0x"), "{facts:?}");
     }
 
     #[test]

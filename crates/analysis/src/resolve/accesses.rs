@@ -2,16 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{Address, Pid, TypeMember, TypedAccess, UntypedReason};
+use linewise_recording::{Address, Pid, TypeAllocation, TypeMember, TypedAccess, UntypedReason};
 
 use super::Resolver;
 use super::callers::Callers;
 use super::dwarf::EntryId;
+use super::go_allocations::allocations;
 use super::modules::Module;
 use super::typer::{Argument, Typer};
 
 /// Types whose members are written, at most.
 const MOST_TYPES: usize = 10_000;
+
+/// What a type is known by: its name, its size, and where it is declared.
+type TypeKey = (String, u64, String);
+
+/// Of types that are known by the same, the one that the first of the instructions touches: that, and its module's number.
+type First = ((Pid, Address), usize, EntryId);
+
+/// What is known of the types that instructions touch.
+#[derive(Debug, Default)]
+pub struct Typed {
+    /// A row for each instruction.
+    pub accesses: Vec<TypedAccess>,
+    /// The members of these types.
+    pub members: Vec<TypeMember>,
+    /// Where values of these types are allocated.
+    pub allocations: Vec<TypeAllocation>,
+}
 
 impl Resolver<'_> {
     /// Which type and field the instruction at `ip` of process `pid` touches, or why that is not
@@ -27,11 +45,9 @@ impl Resolver<'_> {
         &mut self,
         code: impl IntoIterator<Item = (Pid, Address)>,
         callers: &Callers<'_>,
-    ) -> (Vec<TypedAccess>, Vec<TypeMember>) {
+    ) -> Typed {
         let mut rows = Vec::new();
-        // Of types that are called the same, the one that the first of the instructions touches.
-        type First = ((Pid, Address), usize, EntryId);
-        let mut types: BTreeMap<(String, u64, String), First> = BTreeMap::new();
+        let mut types: BTreeMap<TypeKey, First> = BTreeMap::new();
         let mut given = Vec::new();
         for (pid, ip) in code {
             let (row, kind, argument) = self.typed(pid, ip);
@@ -53,6 +69,7 @@ impl Resolver<'_> {
             rows.push(row);
         }
         self.ask_callers(&mut rows, given, callers);
+        let allocations = self.type_allocations(&types);
         let mut members = Vec::new();
         for ((type_name, type_size, declared_at), (_, module, kind)) in types {
             let Some(typer) = self.module(module).and_then(Typer::new) else {
@@ -65,7 +82,43 @@ impl Resolver<'_> {
                 ..member
             }));
         }
-        (rows, members)
+        Typed {
+            accesses: rows,
+            members,
+            allocations,
+        }
+    }
+
+    /// Where the programs allocate values of these types, as far as their code says.
+    fn type_allocations(&mut self, types: &BTreeMap<TypeKey, First>) -> Vec<TypeAllocation> {
+        let mut of_modules: BTreeMap<usize, Vec<(&TypeKey, &First)>> = BTreeMap::new();
+        for (key, first) in types {
+            of_modules.entry(first.1).or_default().push((key, first));
+        }
+        let mut rows = Vec::new();
+        for (module, types) in of_modules {
+            let kinds: Vec<EntryId> = types.iter().map(|(_, first)| first.2).collect();
+            let found = (self.module(module)).map(|module| allocations(module, &kinds));
+            for (number, call) in found.unwrap_or_default() {
+                let Some(((type_name, type_size, declared_at), ((pid, ip), ..))) =
+                    types.get(number)
+                else {
+                    continue;
+                };
+                // Where the module lies in the process that touches the type.
+                let Some((_, bias)) = self.module_at(*pid, *ip) else {
+                    continue;
+                };
+                rows.push(TypeAllocation {
+                    pid: *pid,
+                    ip: Address(call.wrapping_add(bias)),
+                    type_name: type_name.clone(),
+                    type_size: *type_size,
+                    declared_at: declared_at.clone(),
+                });
+            }
+        }
+        rows
     }
 
     /// Bytes of the debug info of all files that processes have mapped of which `code` is; `None` if not all of it was

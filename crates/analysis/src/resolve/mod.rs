@@ -26,6 +26,7 @@ mod demangle;
 mod dwarf;
 mod elf;
 mod files;
+mod go_allocations;
 mod heap;
 mod jit_dump;
 mod loops;
@@ -62,12 +63,12 @@ pub use heap::{HeapBlocks, allocation_site};
 #[cfg(test)]
 pub(crate) use modules::reason_of_a_replaced_file;
 pub(crate) use modules::replaced_file;
-pub(crate) use objects::GO_NAME;
+pub(crate) use objects::{GO_NAME, LINE};
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
 pub(crate) use source_frames::{SourceFrames, chains_by_id};
 
-use elf::Segment;
+use elf::{Elf, Segment};
 use made_code::MadeCode;
 use modules::Module;
 use source_frames::last_byte_of_call;
@@ -183,8 +184,10 @@ impl<'a> Resolver<'a> {
                     let offset = (probe.0 - map.start.0).saturating_add(map.offset);
                     let map = map.clone();
                     let number = self.open(&map);
-                    let reason = self.module(number).map_or_else(String::new, Module::reason);
-                    unknown(&map.path, relative(&map.path, offset), reason)
+                    let module = self.module(number);
+                    let reason = module.map_or_else(String::new, Module::reason);
+                    let name = module.map_or("", |module| &module.name);
+                    unknown(&map.path, relative(name, offset), reason)
                 }
                 Some(map) => {
                     let module = map.path.clone();
@@ -202,7 +205,7 @@ impl<'a> Resolver<'a> {
         };
         let own = probe.0.wrapping_sub(bias);
         let places = module.places(own);
-        let nameless = || relative(&module.path, module.function_start(own).unwrap_or(own));
+        let nameless = || relative(&module.name, module.function_start(own).unwrap_or(own));
         if places.is_empty() {
             return unknown(&module.path, nameless(), module.reason());
         }
@@ -389,6 +392,23 @@ impl<'a> Resolver<'a> {
         loaded
     }
 
+    /// What the file of `map` is called: a program that was started by a link to its file as the link, `redis-server` and not
+    /// `redis-check-rdb`.
+    fn called(&self, map: &Map) -> String {
+        let (folder, name) = map.path.rsplit_once('/').unwrap_or(("", &map.path));
+        let is_main = |it: &&Thread| it.pid == map.pid && it.tid.0 == map.pid.0;
+        let started = self.threads.iter().filter(is_main).find(|thread| {
+            // The kernel names a thread by the file that it was started by.
+            let link = (!thread.name.contains('/')).then(|| format!("{folder}/{}", thread.name));
+            let elf = link
+                .filter(|_| thread.name != name && !map.build_id.is_empty())
+                .and_then(|link| self.files.open(map.pid, &link))
+                .and_then(Elf::open);
+            elf.is_some_and(|elf| elf.build_id == map.build_id)
+        });
+        started.map_or_else(|| name.to_owned(), |thread| thread.name.clone())
+    }
+
     /// The number of the module of `map`, opened now or before.
     fn open(&mut self, map: &Map) -> usize {
         let key = (map.path.clone(), map.build_id.clone());
@@ -400,7 +420,7 @@ impl<'a> Resolver<'a> {
         let is_it = |module: &Module<'_>| module.is_of(&map.build_id);
         let known = there.filter(|&number| self.module(number).is_some_and(is_it));
         let number = known.unwrap_or_else(|| {
-            let module = Module::open(map, self.files, self.store);
+            let module = Module::open(map, self.called(map), self.files, self.store);
             let number = self.modules.len();
             if module.is_of(&map.build_id) {
                 self.there.insert(map.path.clone(), number);
@@ -453,7 +473,6 @@ fn extents<'m>(
 }
 
 /// `libc.so.6+0x1234`: what is left when neither function nor line is known.
-fn relative(path: &str, offset: u64) -> String {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+fn relative(name: &str, offset: u64) -> String {
     format!("{name}+{offset:#x}")
 }

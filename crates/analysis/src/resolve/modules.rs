@@ -93,6 +93,8 @@ pub(super) struct SourceFrame {
 pub(super) struct Module<'a> {
     /// Its path as mapped.
     pub(super) path: String,
+    /// What it is called.
+    pub(super) name: String,
     elf: Option<Elf>,
     installed: Separate,
     /// What debuginfod has where nothing is installed. It is asked when an address is looked up: most modules have none.
@@ -125,11 +127,12 @@ pub(super) struct DebugInfo<'a> {
 }
 
 impl<'a> Module<'a> {
-    /// Opens the file of `map` and finds its debug info; nothing large is read before it is asked
+    /// Opens the file of `map`, which is called `name`, and finds its debug info; nothing large is read before it is asked
     /// for.
-    pub(super) fn open(map: &Map, files: &'a dyn Files, store: &'a Store) -> Self {
+    pub(super) fn open(map: &Map, name: String, files: &'a dyn Files, store: &'a Store) -> Self {
         let mut module = Self {
             path: map.path.clone(),
+            name,
             elf: None,
             installed: Separate::default(),
             fetched: OnceCell::new(),

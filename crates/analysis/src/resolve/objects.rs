@@ -20,7 +20,7 @@ const LARGEST_STACK: u64 = 1 << 30;
 const ARENA_NAME: &str = "heap (malloc arena of threads)";
 pub(crate) const GO_NAME: &str = "heap (Go)";
 /// What is said of memory whose blocks are not known: the line that the address is on.
-const LINE: u64 = 64;
+pub(crate) const LINE: u64 = 64;
 
 /// A variable found at an address.
 pub(super) struct Found {

@@ -8,9 +8,11 @@ use std::thread;
 
 use linewise_recording::{
     Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, Polling,
-    SampleClass, SharedMemory, Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
+    SampleClass, SharedMemory, Stack, StackId, Tables, Time, TypeAllocation, TypeMember,
+    TypedAccess, Watch,
 };
 
+use super::accesses::Typed;
 use super::callers::Callers;
 use super::heap::{self, HeapBlocks, allocation_site};
 use super::paths::{named_by_accesses, path_traces};
@@ -50,6 +52,8 @@ pub struct Resolved {
     pub path_traces: Vec<PathStep>,
     /// Instructions in loops that poll.
     pub polls: Vec<Polling>,
+    /// Where values of the types are allocated, as the code says.
+    pub type_allocations: Vec<TypeAllocation>,
 }
 
 /// Resolves what a report can ask of a recording: the frames of all its code addresses, the types
@@ -69,7 +73,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     let untyped = Untyped::new(&code);
     let callers = Callers::new(tables);
     let polls = resolver.polls(tables);
-    let ((frames, objects, fields, mut typed), more) = thread::scope(|scope| {
+    let ((mut frames, objects, fields, mut typed), more) = thread::scope(|scope| {
         let helper = two
             .then(|| {
                 thread::Builder::new()
@@ -88,7 +92,17 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         ((frames, objects, fields, first), last)
     });
     add_types(&mut typed, more);
-    let (typed_accesses, type_members) = typed;
+    let Typed {
+        accesses: typed_accesses,
+        members: type_members,
+        allocations: type_allocations,
+    } = typed;
+    let called: BTreeSet<_> = type_allocations.iter().map(|it| (it.pid, it.ip)).collect();
+    let named: BTreeSet<_> = frames.iter().map(|it| (it.pid, it.address)).collect();
+    for &(pid, ip) in called.difference(&named) {
+        frames.extend(resolver.frames(pid, ip));
+    }
+    frames.sort_by_key(|frame| (frame.pid, frame.address, frame.depth));
     let path_traces = match tables.histories.is_empty() {
         true => named_by_accesses(&tables.path_traces, &typed_accesses),
         false => path_traces(tables, &typed_accesses),
@@ -101,6 +115,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         type_members,
         path_traces,
         polls,
+        type_allocations,
     }
 }
 
@@ -155,9 +170,6 @@ fn all<'c, T: Copy + 'c>(next: impl Fn() -> &'c [T]) -> impl Iterator<Item = T> 
         .copied()
 }
 
-/// Rows of what instructions touch, and the members of those types.
-type Typed = (Vec<TypedAccess>, Vec<TypeMember>);
-
 /// What instructions touch, by a resolver that nobody else uses.
 fn types_of(
     tables: &Tables,
@@ -171,17 +183,28 @@ fn types_of(
 }
 
 /// Adds the rows of later instructions, and the members of types that are not there.
-fn add_types((rows, members): &mut Typed, (more_rows, more_members): Typed) {
+fn add_types(typed: &mut Typed, more: Typed) {
     fn key(member: &TypeMember) -> (&str, u64, &str) {
         (&member.type_name, member.type_size, &member.declared_at)
     }
-    rows.extend(more_rows);
-    rows.sort_by_key(|row| (row.pid, row.ip));
+    let Typed {
+        accesses,
+        members,
+        allocations,
+    } = typed;
+    accesses.extend(more.accesses);
+    accesses.sort_by_key(|row| (row.pid, row.ip));
     let known: HashSet<_> = members.iter().map(key).collect();
-    let mut new = more_members;
+    let mut new = more.members;
     new.retain(|member| !known.contains(&key(member)));
     members.append(&mut new);
     members.sort_by(|one, other| key(one).cmp(&key(other)));
+    allocations.extend(more.allocations);
+    allocations.sort_by(|one, other| {
+        let key = |it: &TypeAllocation| (it.pid, it.ip, it.type_size);
+        (key(one).cmp(&key(other))).then_with(|| one.type_name.cmp(&other.type_name))
+    });
+    allocations.dedup();
 }
 
 /// The instructions that the recording saw access memory, by process and address.

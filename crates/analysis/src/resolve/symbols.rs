@@ -157,6 +157,13 @@ impl Symbols {
         covering(&self.objects, address).filter(|symbol| symbol.size > 0)
     }
 
+    /// Where the variable or label of data called `name`, as the table has it, lies.
+    pub(super) fn address_of(&self, name: &str) -> Option<u64> {
+        let mut objects = self.objects.iter();
+        let symbol = objects.find(|symbol| self.raw_name(symbol) == name)?;
+        Some(symbol.address)
+    }
+
     /// The demangled name of `symbol`.
     pub(super) fn name(&self, symbol: &Symbol) -> String {
         demangle(&self.raw_name(symbol))

@@ -227,6 +227,7 @@ macro_rules! all_tables {
             polls: Polling,
             marks: Mark,
             stack_frames: StackFrame,
+            type_allocations: TypeAllocation,
         }
     };
 }

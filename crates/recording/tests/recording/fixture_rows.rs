@@ -642,6 +642,13 @@ pub(crate) fn tables() -> Tables {
             low: Address(0x7ffd_0000),
             high: Address(0x7ffd_00d0),
         }],
+        type_allocations: vec![TypeAllocation {
+            pid: Pid(100),
+            ip: Address(0x40_1210),
+            type_name: "struct counters".to_owned(),
+            type_size: 128,
+            declared_at: "/src/demo.c:8".to_owned(),
+        }],
         damage: Vec::new(),
     }
 }
@@ -752,5 +759,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.heap_sites.iter().cloned())?;
     writer.push(tables.polls.iter().cloned())?;
     writer.push(tables.marks.iter().cloned())?;
-    writer.push(tables.stack_frames.iter().cloned())
+    writer.push(tables.stack_frames.iter().cloned())?;
+    writer.push(tables.type_allocations.iter().cloned())
 }

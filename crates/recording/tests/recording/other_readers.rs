@@ -92,6 +92,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.polls.len(),
         rows.marks.len(),
         rows.stack_frames.len(),
+        rows.type_allocations.len(),
         recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(

@@ -72,6 +72,11 @@ const JOINS: &[(&str, &str, &str)] = &[
     ),
     ("samples.ip", "polls.ip", "With `pid`."),
     (
+        "typed_accesses.type_name",
+        "type_allocations.type_name",
+        "With `type_size` and `declared_at`: where the program allocates values of that type (Go).",
+    ),
+    (
         "samples.tid",
         "marks.tid",
         "With `pid`: `time >= start and time < stop`; of each `kind` one row at most.",

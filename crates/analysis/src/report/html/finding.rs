@@ -118,8 +118,8 @@ fn identity(finding: &Finding) -> Markup {
             }
         }
         @if !object.accessed_type.is_empty() { (accessed_as(object)) }
-        @if !object.allocated_at.is_empty() {
-            p.quiet.name { "allocated by " (Name(&text::callers(&object.allocated_at, CALLERS))) }
+        @if let Some(by) = contention::allocated_by(object, CALLERS) {
+            p.quiet.name { (Name(&by)) }
         }
     }
 }

@@ -127,10 +127,8 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
     if !object.accessed_type.is_empty() {
         dim(page, &" ".repeat(INDENT), &accessed(object));
     }
-    if !object.allocated_at.is_empty() {
-        let callers = text::callers(&object.allocated_at, CALLERS);
-        let callers = format!("allocated by {callers}");
-        dim(page, &" ".repeat(INDENT), &callers);
+    if let Some(by) = contention::allocated_by(object, CALLERS) {
+        dim(page, &" ".repeat(INDENT), &by);
     }
 }
 

@@ -152,6 +152,34 @@ fn a_stripped_program_gives_offsets_and_a_reason() {
 }
 
 #[test]
+fn a_program_that_was_started_by_a_link_is_called_like_the_link() {
+    let strip = |folder: &std::path::Path| run_tool("strip", &["program"], folder).map(|_| ());
+    let flags = ["-O2", "-Wl,--build-id"];
+    let Some(mut program) = build_and("gcc", &flags, ("program.c", SOURCE), strip) else {
+        return;
+    };
+    let worker = program.address("worker");
+    let link = "/opt/app/server".to_owned();
+    let called = |program: &Program, name: &str| {
+        let threads = [super::data::thread(PID.0, name, 0, 0)];
+        let store = Store::default();
+        let mut resolver = Resolver::new(&program.maps, &threads, &program.files, &store);
+        let frame = resolver.frames(PID, worker).remove(0);
+        let (name, _) = frame.function.split_once("+0x").expect("an offset");
+        name.to_owned()
+    };
+    // A thread can give itself any name.
+    assert_eq!(called(&program, "server"), "program");
+    program.files.0.insert(link.clone(), b"another".to_vec());
+    assert_eq!(called(&program, "server"), "program");
+    let same = program.files.0[super::PATH].clone();
+    program.files.0.insert(link, same);
+    assert_eq!(called(&program, "server"), "server");
+    assert_eq!(called(&program, "../app/server"), "program");
+    assert_eq!(called(&program, "worker"), "program");
+}
+
+#[test]
 fn separate_debug_info_is_found_by_link_and_by_build_id() {
     let separate = |folder: &std::path::Path| {
         run_tool(

@@ -355,7 +355,7 @@ func main() {
     );
 }
 
-fn build_go(source: &str) -> Option<super::Program> {
+pub(super) fn build_go(source: &str) -> Option<super::Program> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("program.go"), source).expect("source written");
     run_tool(
@@ -417,7 +417,7 @@ fn map(start: u64, end: u64, kind: MapKind, path: &str) -> Map {
     }
 }
 
-fn thread(tid: u32, name: &str, low: u64, high: u64) -> Thread {
+pub(super) fn thread(tid: u32, name: &str, low: u64, high: u64) -> Thread {
     Thread {
         pid: PID,
         tid: Tid(tid),

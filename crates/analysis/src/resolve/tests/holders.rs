@@ -256,8 +256,8 @@ fn of_an_argument_the_callers_tell_what_held_it() {
                     ..Tables::default()
                 };
                 let callers = Callers::new(&tables);
-                let (rows, _) = resolver.typed_accesses([(PID, ip)], &callers);
-                rows[0].through.clone()
+                let typed = resolver.typed_accesses([(PID, ip)], &callers);
+                typed.accesses[0].through.clone()
             })
             .filter(|through| through != "table (local)")
             .collect()

@@ -543,6 +543,6 @@ fn code_in_a_segment_that_may_not_run_has_no_instructions_to_type() {
     let mut resolver = Resolver::new(&maps, &[], &files, &store);
     let worker = program.address("worker");
     let code: Vec<_> = (0..48).map(|at| (PID, Address(worker.0 + at))).collect();
-    let (typed, _) = resolver.typed_accesses(code, &Callers::default());
-    assert!(typed.iter().all(|row| row.type_name.is_empty()));
+    let typed = resolver.typed_accesses(code, &Callers::default());
+    assert!(typed.accesses.iter().all(|row| row.type_name.is_empty()));
 }

@@ -4,6 +4,7 @@ mod accesses;
 mod code;
 mod data;
 mod fetched;
+mod go_allocations;
 mod holders;
 mod hostile;
 mod own_process;

@@ -220,11 +220,17 @@ int main(int count, char **words) { (void)words; first(count); second(count); re
     let store = Store::default();
     let mut alone = Resolver::new(&tables.maps, &tables.threads, &program.files, &store);
     let instructions: std::collections::BTreeSet<_> = code.iter().map(|&ip| (PID, ip)).collect();
-    let (rows, members) = alone.typed_accesses(instructions, &Callers::new(&tables));
-    let types = |wanted: &str| rows.iter().filter(|row| row.type_name == wanted).count();
+    let typed = alone.typed_accesses(instructions, &Callers::new(&tables));
+    let types = |wanted: &str| {
+        typed
+            .accesses
+            .iter()
+            .filter(|row| row.type_name == wanted)
+            .count()
+    };
     assert!(types("struct row") > 9 && types("struct other") > 9);
     assert_eq!(
         (resolved.typed_accesses, resolved.type_members),
-        (rows, members)
+        (typed.accesses, typed.members)
     );
 }

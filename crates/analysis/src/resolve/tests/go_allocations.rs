@@ -1,0 +1,114 @@
+//! Where the code of a Go program allocates a type.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linewise_recording::{Address, StackId, Tables};
+
+use super::Program;
+use super::data::build_go;
+use super::recorded::sample;
+use crate::resolve::resolve_recording;
+
+const GO: &str = r#"
+package main
+
+import "os"
+
+type Pair struct{ a, b int64 }
+type Slot struct{ hits, misses int64 }
+type Wide struct{ words [12]int64 }
+type Grown struct{ count, sum int64 }
+type Local struct{ x, y int64 }
+
+var kept *[4]Wide
+var boxed any
+
+//go:noinline
+func newPair() *Pair { return &Pair{} }
+
+//go:noinline
+func otherPair(a int64) *Pair { return &Pair{a: a} }
+
+//go:noinline
+func newSlots(n int) []Slot { return make([]Slot, n) }
+
+//go:noinline
+func newWide() *[4]Wide { return new([4]Wide) }
+
+//go:noinline
+func grow(all []Grown, n int64) []Grown { return append(all, Grown{n, n}) }
+
+//go:noinline
+func touch(p *Pair, s *Slot, w *Wide, g *Grown, l *Local) {
+	p.b++
+	s.misses++
+	w.words[3]++
+	g.sum++
+	l.y++
+}
+
+func main() {
+	n := len(os.Args)
+	kept = newWide()
+	boxed = "a type descriptor that is not allocated"
+	pair, other, slots := newPair(), otherPair(int64(n)), newSlots(n)
+	grown := grow(nil, int64(n))
+	var local Local
+	touch(pair, &slots[0], &kept[n], &grown[0], &local)
+	touch(other, &slots[0], &kept[n], &grown[0], &local)
+	println(pair.b, slots[0].misses, grown[0].sum, local.y)
+}
+"#;
+
+/// The calls that allocate each type that `touch` touches: their functions with the line.
+fn allocating(program: &Program) -> BTreeMap<String, BTreeSet<(String, u32)>> {
+    let touch = program.address("main.touch");
+    let tables = Tables {
+        maps: program.maps.clone(),
+        samples: (0..96)
+            .map(|at| sample(Address(0x1000), Address(touch.0 + at), StackId(1), 1))
+            .collect(),
+        ..Tables::default()
+    };
+    let resolved = resolve_recording(&tables, 64, &program.files);
+    let touched = |name: &str| {
+        resolved
+            .typed_accesses
+            .iter()
+            .any(|it| it.type_name == name)
+    };
+    for kind in ["Pair", "Slot", "Wide", "Grown", "Local"] {
+        assert!(touched(&format!("main.{kind}")), "{kind}");
+    }
+    let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for row in &resolved.type_allocations {
+        let frames = resolved.frames.iter();
+        let frame = frames.filter(|it| it.address == row.ip && it.depth == 0);
+        let place = frame.map(|it| (it.function.clone(), it.line));
+        found
+            .entry(row.type_name.clone())
+            .or_default()
+            .extend(place);
+    }
+    found
+}
+
+#[test]
+fn the_code_says_where_types_are_allocated() {
+    let Some(program) = build_go(GO) else {
+        return;
+    };
+    let found = allocating(&program);
+    let places = |kind: &str| -> Vec<(&str, u32)> {
+        let places = found.get(kind).into_iter().flatten();
+        places
+            .map(|(function, line)| (&**function, *line))
+            .collect()
+    };
+    let pairs = [("main.newPair", 16), ("main.otherPair", 19)];
+    assert_eq!(places("main.Pair"), pairs);
+    assert_eq!(places("main.Slot"), [("main.newSlots", 22)]);
+    assert_eq!(places("main.Wide"), [("main.newWide", 25)]);
+    assert_eq!(places("main.Grown"), [("main.grow", 28)]);
+    assert_eq!(places("main.Local"), []);
+}

@@ -4,6 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use linewise_recording::{Frame, Map, Pid};
 
+/// What memory of Go's heap is called.
+pub(crate) const GO_NAME: &str = "heap (Go)";
+
 /// A runtime, as far as advice needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Runtime {
@@ -64,9 +67,10 @@ impl Runtime {
     /// The runtime whose heap memory is that was mapped by `site`.
     pub(crate) fn that_maps(site: &Frame) -> Option<Self> {
         // Go's is compiled into its programs.
-        let of_go = site.function.starts_with("runtime.sys") && site.file.ends_with(".go");
+        let of_go = site.function.starts_with("runtime.sys") && site.file.ends_with(".go")
+            || site.function == "x_cgo_mmap" && site.file.ends_with("gcc_mmap.c");
         match of_go {
-            true => Some(runtime("go", "Go heap")),
+            true => Some(runtime("go", GO_NAME)),
             false => Self::of_file(&site.module),
         }
     }
@@ -224,7 +228,9 @@ mod tests {
             Some("Java heap")
         );
         let go = frame("/srv/app", "runtime.sysMapOS", "runtime/mem_linux.go");
-        assert_eq!(heap(go), Some("Go heap"));
+        assert_eq!(heap(go), Some(GO_NAME));
+        let by_c = frame("/srv/app", "x_cgo_mmap", "/go/src/runtime/cgo/gcc_mmap.c");
+        assert_eq!(heap(by_c), Some(GO_NAME));
         assert_eq!(heap(frame("/srv/app", "grow", "grow.c")), None);
     }
 }

@@ -14,7 +14,7 @@ use super::names::Names;
 use super::proposal::{Language, language};
 use super::votes::{Verdict, Votes};
 use crate::model::{Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow};
-use crate::resolve::GO_NAME;
+use crate::runtime::GO_NAME;
 use crate::views::sharing::{
     Basis, Estimate, Followed, LineSharing, SharingView, ThreadTime, WATCHED,
 };
@@ -334,9 +334,10 @@ fn object_row(
     }
 }
 
-/// Where a block of Go's heap can come from, which is not recorded.
+/// Where a block of Go's heap, which is not recorded, can come from.
 fn type_allocated_at(object: &Object, names: &Names<'_>, verdict: &Verdict<'_>) -> Vec<String> {
-    let kind = verdict.kind.filter(|_| object.name == GO_NAME);
+    let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mapping);
+    let kind = verdict.kind.filter(|_| is_memory);
     kind.map_or_else(Vec::new, |kind| names.type_allocated_at(object.pid, kind))
 }
 

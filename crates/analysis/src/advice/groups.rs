@@ -128,10 +128,9 @@ fn likeness(group: &Group, line: &LineSharing, names: &Names<'_>) -> Option<Like
         Group::Object(pid, _) => {
             let object = main_object(line, names)?;
             match object.kind {
-                ObjectKind::Heap | ObjectKind::Mapping => {
-                    let is_known = !names.allocated_at(object).is_empty();
-                    is_known.then(|| Likeness::Blocks(process(pid), object.name.clone()))
-                }
+                ObjectKind::Heap | ObjectKind::Mapping => names
+                    .is_exact(object)
+                    .then(|| Likeness::Blocks(process(pid), object.name.clone())),
                 ObjectKind::Static => {
                     let words = [&object.name, &object.declared_at, &object.type_name];
                     Some(Likeness::Variable(process(pid), words.map(Clone::clone)))

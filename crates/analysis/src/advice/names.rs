@@ -7,6 +7,7 @@ use linewise_recording::{
 };
 
 use crate::resolve::{LINE, SourceFrames, allocation_site, chains_by_id};
+use crate::runtime::Runtime;
 
 /// What a type is known by: its name, its size, and where it is declared.
 type TypeKey<'a> = (&'a str, u64, &'a str);
@@ -120,6 +121,10 @@ impl<'a> Names<'a> {
         let callers = self.allocations.get(&place).copied().unwrap_or_default();
         let frames = self.callers(object.pid, callers);
         let site = allocation_site(frames.iter().copied());
+        // Whatever a runtime has in what it maps, it is not allocated there.
+        if object.kind == ObjectKind::Mapping && site.and_then(Runtime::that_maps).is_some() {
+            return Vec::new();
+        }
         frames
             .iter()
             .skip_while(|frame| site.is_some_and(|site| !std::ptr::eq(site, **frame)))

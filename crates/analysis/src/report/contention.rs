@@ -131,15 +131,19 @@ pub(crate) fn nothing_found(report: &Report) -> String {
         true => "No finding",
         false => "Too little seen for a finding",
     };
-    match polling_share(report.views.polls.as_deref().unwrap_or_default()) {
-        share if share >= MUCH_POLLING => {
-            format!(
-                "{nothing}, but {} of thread time is polling",
-                text::percent(share)
-            )
-        }
-        _ => nothing.to_owned(),
+    match is_polling(report) {
+        Some(share) => format!(
+            "{nothing}, but {} of thread time is polling",
+            text::percent(share)
+        ),
+        None => nothing.to_owned(),
     }
+}
+
+/// The share of thread time that passes in polling where that is what there is to be said: nothing was found, and it is much.
+pub(crate) fn is_polling(report: &Report) -> Option<f64> {
+    let polls = (report.views.polls.as_deref()).filter(|_| report.findings.is_empty());
+    polls.map(polling_share).filter(|it| *it >= MUCH_POLLING)
 }
 
 /// Why it says little that nothing was found: how much of the run was not seen, in words; nothing where enough was.

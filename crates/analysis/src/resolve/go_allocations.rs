@@ -1,21 +1,45 @@
 //! Where the code of a Go program allocates values of a type. Nobody records Go's blocks, but the compiler gives each call of the
 //! allocator the address of the type's descriptor, which debug info names (`DW_AT_go_runtime_type`): so the code says where a
-//! type is allocated, without anything being done to the program.
+//! type is allocated, without anything being done to the program. Descriptors say what lies in a type, so calls that allocate a type
+//! around it are found, too.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use gimli::{AttributeValue, DW_TAG_array_type, DW_TAG_typedef, DwAt};
+use gimli::{AttributeValue, DwAt};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
 };
 
-use super::dwarf::{Debug, EntryId};
+use super::dwarf::EntryId;
 use super::modules::Module;
-use super::types::Types;
 
 /// Where a type's descriptor lies, counted from the symbol `TYPES`. See `cmd/internal/dwarf`.
 const DW_AT_GO_RUNTIME_TYPE: DwAt = DwAt(0x2904);
+/// Where descriptors begin and end.
 const TYPES: &str = "runtime.types";
+const TYPES_END: &str = "runtime.etypes";
+/// Bytes of descriptors that are read, at most.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Where a descriptor has the size and the kind of its type, what elements an array has, and where the fields of a struct are and
+/// how many; a field has its type behind its name. See `internal/abi/type.go`.
+const SIZE: u64 = 0;
+const KIND: u64 = 23;
+const KIND_BITS: u8 = 0x1f;
+const ARRAY: u8 = 17;
+const STRUCT: u8 = 25;
+const ELEMENT: u64 = 48;
+const FIELDS: u64 = 56;
+const FIELD_COUNT: u64 = 64;
+const FIELD_BYTES: u64 = 24;
+const FIELD_TYPE: u64 = 8;
+/// Fields that are looked at, types within each other, and types that are looked into in all.
+const MOST_FIELDS: u64 = 1000;
+const DEPTH: u32 = 16;
+const MOST_LOOKS: u32 = 1_000_000;
+
+/// A type that more calls allocate is everywhere: none of them says where an object is from.
+const MOST_CALLS: usize = 16;
 
 /// Bytes of code that are looked at at once, and what a reference and its call have at most.
 const CHUNK: u64 = 1 << 20;
@@ -24,17 +48,15 @@ const REACH: u64 = 96;
 const STEPS: usize = 16;
 /// Bytes of `lea register, [rip + distance]`.
 const LEA: usize = 7;
-/// Typedefs around a type.
-const NAMES: usize = 4;
 
-/// The calls that allocate values of the `types` of a module, or arrays of them: the number of the type, and where the call
-/// stands, in the module's own address space, in the order of the code. Empty where the module is not Go's, not for x86-64, or has no
+/// The calls that allocate values of the `types` of a module, or of types that hold them: the number of the type, and where the call
+/// stands, in the module's own address space. Of a type with many none. Empty where the module is not Go's, not for x86-64, or has no
 /// symbols.
 pub(super) fn allocations(module: &Module<'_>, types: &[EntryId]) -> Vec<(usize, u64)> {
-    let Some(descriptors) = descriptors(module, types).filter(|it| !it.is_empty()) else {
+    let Some(mut descriptors) = Descriptors::new(module, types) else {
         return Vec::new();
     };
-    let mut calls = Vec::new();
+    let mut calls: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
     for segment in module.segments().iter().filter(|it| it.executable) {
         let mut start = segment.address;
         let end = segment.address.saturating_add(segment.file_size);
@@ -46,62 +68,142 @@ pub(super) fn allocations(module: &Module<'_>, types: &[EntryId]) -> Vec<(usize,
                 start,
                 code: &code,
             };
-            calls.extend(chunk.calls(&descriptors));
+            for (descriptor, at) in chunk.references() {
+                let held = descriptors.held_by(descriptor);
+                let Some(call) = held.first().and_then(|_| chunk.call(at)) else {
+                    continue;
+                };
+                for &number in held {
+                    calls.entry(number).or_default().push(call);
+                }
+            }
             start = start.saturating_add(CHUNK);
         }
     }
-    calls
+    calls.retain(|_, calls| calls.len() <= MOST_CALLS);
+    (calls.into_iter())
+        .flat_map(|(number, calls)| calls.into_iter().map(move |call| (number, call)))
+        .collect()
 }
 
-/// Which of the `types`, or an array of which, each descriptor describes, by its address in the module.
-fn descriptors(module: &Module<'_>, types: &[EntryId]) -> Option<HashMap<u64, usize>> {
-    if !module.is_go() || !module.is_x86() {
-        return None;
-    }
-    let debug = &module.debug()?.debug;
-    let base = module.symbols().address_of(TYPES)?;
-    let descriptor = |value: Option<AttributeValue<_>>| match value? {
-        AttributeValue::Addr(offset) => Some(offset),
-        value => value.udata_value(),
-    };
-    let address = |value| {
-        // Of what has no descriptor it is 0.
-        let offset = descriptor(value).filter(|it| *it > 0)?;
-        base.checked_add(offset)
-    };
-    let mut found = HashMap::new();
-    let mut units: Vec<u32> = Vec::new();
-    for (number, kind) in types.iter().enumerate() {
-        let entry = debug.entry(*kind)?;
-        found.extend(address(entry.value(DW_AT_GO_RUNTIME_TYPE)).map(|it| (it, number)));
-        units.push(kind.unit);
-    }
-    units.sort_unstable();
-    units.dedup();
-    for unit in units {
-        debug.visit_tag(unit, DW_TAG_array_type, |array| {
-            let element = Types::new(debug)
-                .type_of(array)
-                .map(|it| without_names(debug, it));
-            let number = types.iter().position(|it| Some(*it) == element);
-            let address = number.and_then(|_| address(array.value(DW_AT_GO_RUNTIME_TYPE)));
-            found.extend(address.zip(number));
-        });
-    }
-    Some(found)
+/// The descriptors of a module's types.
+struct Descriptors<'m, 'a> {
+    module: &'m Module<'a>,
+    /// Where they begin, and they.
+    start: u64,
+    bytes: Vec<u8>,
+    /// The numbers of the wanted types, by their descriptors.
+    wanted: HashMap<u64, usize>,
+    /// The size of the smallest of these.
+    smallest: u64,
+    /// The numbers of the wanted types that are in a type, by its descriptor.
+    held: HashMap<u64, Vec<usize>>,
+    looks: u32,
 }
 
-/// The type that has a name, without its names.
-fn without_names(debug: &Debug<'_>, kind: EntryId) -> EntryId {
-    let mut kind = kind;
-    for _ in 0..NAMES {
-        let entry = debug.entry(kind).filter(|it| it.tag == DW_TAG_typedef);
-        let Some(named) = entry.and_then(|it| Types::new(debug).type_of(&it)) else {
-            break;
+impl<'m, 'a> Descriptors<'m, 'a> {
+    /// Those of a module of Go, where one of the `types` has one.
+    fn new(module: &'m Module<'a>, types: &[EntryId]) -> Option<Self> {
+        if !module.is_go() || !module.is_x86() {
+            return None;
+        }
+        let debug = &module.debug()?.debug;
+        let start = module.symbols().address_of(TYPES)?;
+        let end = module.symbols().address_of(TYPES_END)?;
+        let mut wanted = HashMap::new();
+        for (number, kind) in types.iter().enumerate() {
+            let Some(entry) = debug.entry(*kind) else {
+                continue;
+            };
+            // A type without a package is everywhere.
+            let is_named = debug.name(&entry).is_some_and(|name| name.contains('.'));
+            let offset = match entry.value(DW_AT_GO_RUNTIME_TYPE) {
+                Some(AttributeValue::Addr(offset)) => Some(offset),
+                value => value.and_then(|value| value.udata_value()),
+            };
+            // Of what has no descriptor it is 0.
+            let offset = offset.filter(|offset| is_named && *offset > 0);
+            wanted.extend(offset.and_then(|it| Some((start.checked_add(it)?, number))));
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        let bytes = module.bytes(start, end.checked_sub(start)?.min(MOST_BYTES))?;
+        let mut descriptors = Self {
+            module,
+            start,
+            bytes,
+            wanted,
+            smallest: 0,
+            held: HashMap::new(),
+            looks: 0,
         };
-        kind = named;
+        let sizes = descriptors.wanted.keys();
+        let sizes = sizes.filter_map(|it| descriptors.number(it.checked_add(SIZE)?));
+        descriptors.smallest = sizes.min()?;
+        Some(descriptors)
     }
-    kind
+
+    /// The numbers of the wanted types that are in the type of a descriptor, itself among them; none where it is no descriptor.
+    fn held_by(&mut self, descriptor: u64) -> &[usize] {
+        let is_one = descriptor.is_multiple_of(8)
+            && (descriptor.checked_sub(self.start)).is_some_and(|it| it < self.bytes.len() as u64);
+        if !is_one {
+            return &[];
+        }
+        if !self.held.contains_key(&descriptor) {
+            let mut found = Vec::new();
+            self.look(descriptor, DEPTH, &mut found);
+            found.sort_unstable();
+            found.dedup();
+            self.held.insert(descriptor, found);
+        }
+        &self.held[&descriptor]
+    }
+
+    /// Adds the wanted types that are in the type of a descriptor.
+    fn look(&mut self, descriptor: u64, depth: u32, found: &mut Vec<usize>) -> Option<()> {
+        found.extend(self.wanted.get(&descriptor));
+        self.looks += 1;
+        let is_small = self.number(descriptor.checked_add(SIZE)?)? < self.smallest;
+        if is_small || depth == 0 || self.looks > MOST_LOOKS {
+            return None;
+        }
+        match self.byte(descriptor.checked_add(KIND)?)? & KIND_BITS {
+            ARRAY => {
+                let element = self.pointer(descriptor.checked_add(ELEMENT)?)?;
+                self.look(element, depth - 1, found)
+            }
+            STRUCT => {
+                let fields = self.pointer(descriptor.checked_add(FIELDS)?)?;
+                let count = self.number(descriptor.checked_add(FIELD_COUNT)?)?;
+                for number in 0..count.min(MOST_FIELDS) {
+                    let field = fields.checked_add(number * FIELD_BYTES)?;
+                    let kind = self.pointer(field.checked_add(FIELD_TYPE)?)?;
+                    self.look(kind, depth - 1, found);
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn byte(&self, address: u64) -> Option<u8> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.bytes.get(at).copied()
+    }
+
+    fn number(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        let word = self.bytes.get(at..at.checked_add(8)?)?;
+        Some(u64::from_le_bytes(word.try_into().ok()?))
+    }
+
+    /// An address, which in a program that can lie anywhere the loader writes.
+    fn pointer(&self, address: u64) -> Option<u64> {
+        let there = self.number(address).filter(|it| *it > 0);
+        there.or_else(|| self.module.linked(address))
+    }
 }
 
 /// Code that is searched for references: the first `CHUNK` bytes, what is behind is for their calls.
@@ -112,26 +214,21 @@ struct Chunk<'m, 'a> {
 }
 
 impl Chunk<'_, '_> {
-    fn calls(&self, descriptors: &HashMap<u64, usize>) -> Vec<(usize, u64)> {
-        let mut calls = Vec::new();
+    /// What `lea` takes the address of, with the byte at which that stands.
+    fn references(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
         let starts = self.code.windows(LEA).take(CHUNK as usize).enumerate();
-        for (at, bytes) in starts {
+        starts.filter_map(|(at, bytes)| {
             // REX.W, lea, a register and a distance from the next instruction.
             let &[rex, 0x8d, registers, a, b, c, d] = bytes else {
-                continue;
+                return None;
             };
             if rex & 0xf8 != 0x48 || registers & 0xc7 != 0x05 {
-                continue;
+                return None;
             }
             let distance = i32::from_le_bytes([a, b, c, d]);
             let next = self.start + (at + LEA) as u64;
-            let target = next.wrapping_add_signed(distance.into());
-            let call = descriptors
-                .get(&target)
-                .and_then(|number| Some((*number, self.call(at)?)));
-            calls.extend(call);
-        }
-        calls
+            Some((next.wrapping_add_signed(distance.into()), at))
+        })
     }
 
     /// The call of the allocator to which the reference at byte `at` goes.

@@ -63,7 +63,7 @@ pub use heap::{HeapBlocks, allocation_site};
 #[cfg(test)]
 pub(crate) use modules::reason_of_a_replaced_file;
 pub(crate) use modules::replaced_file;
-pub(crate) use objects::{GO_NAME, LINE};
+pub(crate) use objects::LINE;
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
 pub(crate) use source_frames::{SourceFrames, chains_by_id};

@@ -256,8 +256,22 @@ impl<'a> Module<'a> {
 
     /// The `length` bytes of code at `address`, in the module's own address space.
     pub(super) fn code(&self, address: u64, length: u64) -> Option<Vec<u8>> {
+        self.bytes_of(|segment| segment.executable, address, length)
+    }
+
+    /// The `length` bytes that are loaded at `address`, code or data.
+    pub(super) fn bytes(&self, address: u64, length: u64) -> Option<Vec<u8>> {
+        self.bytes_of(|_| true, address, length)
+    }
+
+    fn bytes_of(
+        &self,
+        wanted: impl Fn(&Segment) -> bool,
+        address: u64,
+        length: u64,
+    ) -> Option<Vec<u8>> {
         let segment = self.segments().iter().find(|segment| {
-            segment.executable
+            wanted(segment)
                 && address >= segment.address
                 && address - segment.address < segment.file_size
         })?;

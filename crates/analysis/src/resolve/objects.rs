@@ -7,6 +7,7 @@ use super::dwarf::EntryId;
 use super::modules::Module;
 use super::types::{Member, Types};
 use super::variables::Variable;
+use crate::runtime::GO_NAME;
 
 /// glibc aligns the heaps of its arenas to this and grows each of them upwards from there.
 const ARENA: u64 = 64 << 20;
@@ -18,9 +19,19 @@ const STACK: u64 = 8 << 20;
 const LARGEST_STACK: u64 = 1 << 30;
 /// What is said of memory in such an arena: of which threads is not known.
 const ARENA_NAME: &str = "heap (malloc arena of threads)";
-pub(crate) const GO_NAME: &str = "heap (Go)";
 /// What is said of memory whose blocks are not known: the line that the address is on.
 pub(crate) const LINE: u64 = 64;
+
+/// Whether a program is Go's, and whether that alone: with the C library come threads whose stacks that maps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Go {
+    Alone,
+    WithC,
+    Not,
+}
+
+/// Bytes by which Go's heap grows. See `runtime/mheap.go`.
+const GO_CHUNK: u64 = 4 << 20;
 
 /// A variable found at an address.
 pub(super) struct Found {
@@ -165,28 +176,41 @@ impl Resolver<'_> {
         map.path.contains("Go: heap")
             || map.path.is_empty()
                 && map.kind == MapKind::Anonymous
-                && (GO_HEAP.contains(&address.0) || self.is_go(pid))
+                && (GO_HEAP.contains(&address.0)
+                    || match self.go(pid) {
+                        Go::Alone => true,
+                        // Beside stacks and arenas of the C library: Go takes arenas of this size, in these parts.
+                        Go::WithC => {
+                            map.start.0.is_multiple_of(ARENA)
+                                && (map.end.0 - map.start.0).is_multiple_of(GO_CHUNK)
+                        }
+                        Go::Not => false,
+                    })
     }
 
-    /// Whether the program of a process is Go's alone: with the C library come threads whose stacks that maps.
-    fn is_go(&mut self, pid: Pid) -> bool {
+    /// Whether the program of a process is Go's.
+    fn go(&mut self, pid: Pid) -> Go {
         let maps = self.maps.get(&pid).map_or(&[][..], Vec::as_slice);
-        if maps
-            .iter()
-            .any(|map| map.path.contains("/libc.so") || map.path.contains("/ld-"))
-        {
-            return false;
-        }
+        let is_c = |map: &Map| {
+            ["/libc.so", "/ld-musl"]
+                .iter()
+                .any(|it| map.path.contains(it))
+        };
+        let with_c = maps.iter().any(is_c);
         let program = maps
             .iter()
             .find(|map| map.kind == MapKind::File && map.executable);
         let Some(start) = program.map(|map| map.start) else {
-            return false;
+            return Go::Not;
         };
         let module = self
             .module_at(pid, start)
             .and_then(|(number, _)| self.module(number));
-        module.is_some_and(Module::is_go)
+        match module.is_some_and(Module::is_go) {
+            false => Go::Not,
+            true if with_c => Go::WithC,
+            true => Go::Alone,
+        }
     }
 
     /// The name of the heap that `address` in `map` is on, if it is on one that is known by the name

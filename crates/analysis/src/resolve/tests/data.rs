@@ -355,14 +355,15 @@ func main() {
     );
 }
 
-pub(super) fn build_go(source: &str) -> Option<super::Program> {
+fn build_go(source: &str) -> Option<super::Program> {
+    build_go_with(&["build"], source)
+}
+
+pub(super) fn build_go_with(flags: &[&str], source: &str) -> Option<super::Program> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("program.go"), source).expect("source written");
-    run_tool(
-        "go",
-        &["build", "-o", "program", "program.go"],
-        folder.path(),
-    )?;
+    let arguments = [flags, &["-o", "program", "program.go"]].concat();
+    run_tool("go", &arguments, folder.path())?;
     let bytes = std::fs::read(folder.path().join("program")).expect("program read");
     let symbols = run_tool("nm", &["program"], folder.path())?;
     Some(super::Program::from_bytes(bytes, &symbols))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linewise_recording::{Address, StackId, Tables};
 
 use super::Program;
-use super::data::build_go;
+use super::data::build_go_with;
 use super::recorded::sample;
 use crate::resolve::resolve_recording;
 
@@ -19,6 +19,11 @@ type Slot struct{ hits, misses int64 }
 type Wide struct{ words [12]int64 }
 type Grown struct{ count, sum int64 }
 type Local struct{ x, y int64 }
+type Inner struct{ p, q int64 }
+type Outer struct {
+	name string
+	all  [2]struct{ Inner }
+}
 
 var kept *[4]Wide
 var boxed any
@@ -39,7 +44,11 @@ func newWide() *[4]Wide { return new([4]Wide) }
 func grow(all []Grown, n int64) []Grown { return append(all, Grown{n, n}) }
 
 //go:noinline
-func touch(p *Pair, s *Slot, w *Wide, g *Grown, l *Local) {
+func newOuter() *Outer { return &Outer{name: "o"} }
+
+//go:noinline
+func touch(p *Pair, s *Slot, w *Wide, g *Grown, l *Local, i *Inner) {
+	i.q++
 	p.b++
 	s.misses++
 	w.words[3]++
@@ -54,8 +63,9 @@ func main() {
 	pair, other, slots := newPair(), otherPair(int64(n)), newSlots(n)
 	grown := grow(nil, int64(n))
 	var local Local
-	touch(pair, &slots[0], &kept[n], &grown[0], &local)
-	touch(other, &slots[0], &kept[n], &grown[0], &local)
+	inner := &newOuter().all[n-1].Inner
+	touch(pair, &slots[0], &kept[n], &grown[0], &local, inner)
+	touch(other, &slots[0], &kept[n], &grown[0], &local, inner)
 	println(pair.b, slots[0].misses, grown[0].sum, local.y)
 }
 "#;
@@ -77,7 +87,7 @@ fn allocating(program: &Program) -> BTreeMap<String, BTreeSet<(String, u32)>> {
             .iter()
             .any(|it| it.type_name == name)
     };
-    for kind in ["Pair", "Slot", "Wide", "Grown", "Local"] {
+    for kind in ["Pair", "Slot", "Wide", "Grown", "Local", "Inner"] {
         assert!(touched(&format!("main.{kind}")), "{kind}");
     }
     let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -95,20 +105,24 @@ fn allocating(program: &Program) -> BTreeMap<String, BTreeSet<(String, u32)>> {
 
 #[test]
 fn the_code_says_where_types_are_allocated() {
-    let Some(program) = build_go(GO) else {
-        return;
-    };
-    let found = allocating(&program);
-    let places = |kind: &str| -> Vec<(&str, u32)> {
-        let places = found.get(kind).into_iter().flatten();
-        places
-            .map(|(function, line)| (&**function, *line))
-            .collect()
-    };
-    let pairs = [("main.newPair", 16), ("main.otherPair", 19)];
-    assert_eq!(places("main.Pair"), pairs);
-    assert_eq!(places("main.Slot"), [("main.newSlots", 22)]);
-    assert_eq!(places("main.Wide"), [("main.newWide", 25)]);
-    assert_eq!(places("main.Grown"), [("main.grow", 28)]);
-    assert_eq!(places("main.Local"), []);
+    for flags in [&["build"][..], &["build", "-buildmode=pie"]] {
+        let Some(program) = build_go_with(flags, GO) else {
+            return;
+        };
+        let found = allocating(&program);
+        let places = |kind: &str| -> Vec<(&str, u32)> {
+            let places = found.get(kind).into_iter().flatten();
+            places
+                .map(|(function, line)| (&**function, *line))
+                .collect()
+        };
+        let pairs = [("main.newPair", 21), ("main.otherPair", 24)];
+        assert_eq!(places("main.Pair"), pairs, "{flags:?}");
+        assert_eq!(places("main.Slot"), [("main.newSlots", 27)]);
+        assert_eq!(places("main.Wide"), [("main.newWide", 30)]);
+        assert_eq!(places("main.Grown"), [("main.grow", 33)]);
+        // In an array of structs in what is allocated.
+        assert_eq!(places("main.Inner"), [("main.newOuter", 36)]);
+        assert_eq!(places("main.Local"), []);
+    }
 }

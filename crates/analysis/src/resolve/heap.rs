@@ -98,7 +98,7 @@ pub(super) fn object(block: &HeapBlock, site: Option<&Frame>) -> Object {
         name,
         type_name: String::new(),
         declared_at: site
-            .filter(|frame| frame.line > 0)
+            .filter(|frame| frame.line > 0 && runtime.is_none())
             .map(|frame| format!("{}:{}", frame.file, frame.line))
             .unwrap_or_default(),
     }

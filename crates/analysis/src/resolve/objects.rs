@@ -30,7 +30,7 @@ enum Go {
     Not,
 }
 
-/// Bytes by which Go's heap grows. See `runtime/mheap.go`.
+/// Bytes by which Go's heap grows, and what its parts begin at multiples of. See `runtime/mheap.go`.
 const GO_CHUNK: u64 = 4 << 20;
 
 /// A variable found at an address.
@@ -179,11 +179,10 @@ impl Resolver<'_> {
                 && (GO_HEAP.contains(&address.0)
                     || match self.go(pid) {
                         Go::Alone => true,
-                        // Beside stacks and arenas of the C library: Go takes arenas of this size, in these parts.
-                        Go::WithC => {
-                            map.start.0.is_multiple_of(ARENA)
-                                && (map.end.0 - map.start.0).is_multiple_of(GO_CHUNK)
-                        }
+                        // Beside stacks and arenas of the C library, which are cut otherwise.
+                        Go::WithC => [map.start, map.end]
+                            .iter()
+                            .all(|end| end.0.is_multiple_of(GO_CHUNK)),
                         Go::Not => false,
                     })
     }

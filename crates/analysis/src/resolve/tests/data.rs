@@ -401,7 +401,7 @@ fn in_a_stripped_program_the_section_is_what_is_left() {
     );
 }
 
-fn map(start: u64, end: u64, kind: MapKind, path: &str) -> Map {
+pub(super) fn map(start: u64, end: u64, kind: MapKind, path: &str) -> Map {
     Map {
         pid: PID,
         time: Time(1),

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linewise_recording::{Address, StackId, Tables};
+use linewise_recording::{Address, MapKind, StackId, Tables};
 
-use super::Program;
-use super::data::build_go_with;
+use super::data::{build_go_with, map, thread};
 use super::recorded::sample;
-use crate::resolve::resolve_recording;
+use super::{PID, Program};
+use crate::resolve::{Resolver, Store, resolve_recording};
 
 const GO: &str = r#"
 package main
@@ -124,5 +124,45 @@ fn the_code_says_where_types_are_allocated() {
         // In an array of structs in what is allocated.
         assert_eq!(places("main.Inner"), [("main.newOuter", 36)]);
         assert_eq!(places("main.Local"), []);
+    }
+}
+
+#[test]
+fn the_heap_of_go_is_known_beside_the_c_library_too() {
+    let Some(program) = build_go_with(&["build", "-buildmode=pie"], GO) else {
+        return;
+    };
+    let (heap, stack) = (0x3158_c2c0_0000, 0x7f40_0010_0000);
+    for with_c in [false, true] {
+        let mut maps = program.maps.clone();
+        let parts = [
+            map(heap, heap + (4 << 20), MapKind::Anonymous, ""),
+            map(stack, stack + (8 << 20), MapKind::Anonymous, ""),
+        ];
+        maps.extend(parts);
+        if with_c {
+            let mut libc = map(
+                0x7f50_0000_0000,
+                0x7f50_0010_0000,
+                MapKind::File,
+                "/lib/libc.so.6",
+            );
+            libc.executable = true;
+            maps.push(libc);
+        }
+        // Whose pointer was on stacks of goroutines, which lie in the heap.
+        let threads = [
+            thread(101, "go", heap + 0x1000, heap + 0x10_0000),
+            thread(102, "c", stack + 0x7f_0000, stack + 0x7f_f000),
+        ];
+        let store = Store::default();
+        let mut resolver = Resolver::new(&maps, &threads, &program.files, &store);
+        let mut named = |address| resolver.object(PID, Address(address)).0.name;
+        assert_eq!(named(heap + 0x2040), "heap (Go)", "{with_c}");
+        let of_stack = match with_c {
+            true => "stack of c (102)",
+            false => "heap (Go)",
+        };
+        assert_eq!(named(stack + 0x7f_8000), of_stack);
     }
 }

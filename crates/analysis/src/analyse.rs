@@ -7,7 +7,7 @@ use linewise_recording::{
     Tables, Tid,
 };
 
-use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
+use crate::advice::{Advice, advise, allocate_aligned, beside_a_declaration, is_of_elements};
 use crate::command::command_line;
 use crate::details::{Details, code};
 use crate::locality;
@@ -279,7 +279,7 @@ fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
             }
             finding.change_source.clone_from(&layout.source);
             agree(&mut finding.change, &layout.source);
-            let doubt = "The proposed source has no initialisers, since debug info has none: keep those of the members, and the order of those by position.";
+            let doubt = beside_a_declaration(&finding.accesses);
             if !finding.doubt.is_empty() {
                 finding.doubt.push(' ');
             }

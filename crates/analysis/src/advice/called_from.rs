@@ -8,7 +8,7 @@ use linewise_recording::{Address, Frame, Pid, SampleClass, SharedMemory, Tables,
 use super::names::{Names, frame_words};
 use crate::model::{CallChain, SourcePlace};
 use crate::own_code::{is_library_code, is_own};
-use crate::resolve::chains_by_id;
+use crate::resolve::{UNMAPPED, chains_by_id};
 
 /// Chains of one place that are told.
 const CHAINS: usize = 3;
@@ -137,6 +137,9 @@ fn place_of(frame: &Frame) -> SourcePlace {
 fn own_callers(pid: Pid, callers: &[Address], names: &Names<'_>) -> Vec<String> {
     let mut own: Vec<&Frame> = Vec::new();
     for frame in names.callers(pid, callers) {
+        if frame.reason == UNMAPPED {
+            break;
+        }
         if begins(&frame.function) {
             // What runs a closure on its new thread is the library's as well.
             while own.pop_if(|it| runs_closures(&it.function)).is_some() {}

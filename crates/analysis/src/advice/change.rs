@@ -288,6 +288,21 @@ pub(crate) fn allocate_aligned(
     })
 }
 
+/// What else changes where a type is declared as proposed.
+pub(crate) fn beside_a_declaration(accesses: &[AccessRow]) -> &'static str {
+    match language(accesses) {
+        Language::Go => {
+            "Literals of the type that do not name their fields no longer compile: name them."
+        }
+        Language::Rust => {
+            "Where values of the type are made, the changed members are made as they are declared now."
+        }
+        _ => {
+            "The proposed source has no initialisers, since debug info has none: keep those of the members, and the order of those by position."
+        }
+    }
+}
+
 /// What an object is called in a sentence; empty if it has no name.
 fn named(object: &ObjectRow) -> String {
     match object.kind {

@@ -287,7 +287,7 @@ fn padding_is_said_to_help_as_much_as_is_known() {
         let text = propose(share, &object(), &[], &[access("add", "add.c")], &[]).text;
         assert!(text.contains(words), "{text}");
     };
-    says(TRUE, "padding cannot help");
+    says(TRUE, "padding alone does not end that");
     says(part, "padding helps with at most 36 % of the transfers");
     says(OPEN, "whether padding helps, samples do not tell");
 }
@@ -303,7 +303,7 @@ fn the_words_of_one_lock_are_not_taken_apart() {
     let advice = |accesses: &[AccessRow]| propose(OPEN, &object(), &[], accesses, &[]).text;
     let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
     assert!(advice(&one).starts_with("Threads fight over a lock"));
-    assert!(advice(&one).contains("padding cannot help"));
+    assert!(advice(&one).contains("padding alone does not end that"));
     // By the names of its members, whatever code touches them.
     let named =
         [(1, 0, "q.m.__data.__lock"), (2, 8, "q.m.__data.__owner")].map(|(tid, offset, field)| {
@@ -471,7 +471,7 @@ fn what_one_thread_writes_and_others_read_is_to_be_read_less() {
         at(1, 8, "tail", Operation::Load),
     ];
     let change = propose(TRUE, &object(), &[], &ring, &[]);
-    let begin = "Each of `head` and `tail` is written by one thread and read by others: padding cannot help.";
+    let begin = "Each of `head` and `tail` is written by one thread and read by others: padding alone does not end that.";
     assert!(change.text.starts_with(begin), "{}", change.text);
     assert_eq!(change.source, "");
     let flag = propose(OPEN, &object(), &[], &ring[..2], &[]).text;
@@ -708,4 +708,20 @@ fn what_nobody_writes_is_not_what_threads_share() {
     assert!(!text(&entry("key", "val")[..3]).contains("`val`"));
     let said = text(&entry("0", "1"));
     assert!(said.starts_with("Threads really share `Pair.1`"), "{said}");
+}
+
+#[test]
+fn what_changes_beside_a_declaration_is_told_in_its_language() {
+    let of = |file: &str| {
+        let mut row = access("work", file);
+        row.share = 1.0;
+        beside_a_declaration(&[row])
+    };
+    assert!(
+        of("main.go").contains("name their fields"),
+        "{}",
+        of("main.go")
+    );
+    assert!(of("main.rs").contains("made"), "{}", of("main.rs"));
+    assert!(of("main.c").contains("initialisers"), "{}", of("main.c"));
 }

@@ -382,8 +382,7 @@ pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
         (true, _) => facts.push(format!("in {of} processes, the dearest")),
     }
     let address = text::address(object.address);
-    let is_line = object.size == 0 && finding.lines.iter().any(|it| it.address == object.address);
-    facts.push(match is_line {
+    facts.push(match is_line(finding) {
         true => format!("on the line at {address}"),
         false => format!("at {address}"),
     });
@@ -408,19 +407,26 @@ pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
     facts
 }
 
-/// Which line it is: `line 0x4040c0, from byte 64 of the object, 1.2 M transfers`.
-pub(crate) fn line_words(line: &LineRow) -> String {
+/// Whether a line stands for the object of a finding, since nobody knows where that begins.
+fn is_line(finding: &Finding) -> bool {
+    let object = &finding.object;
+    object.size == 0 && finding.lines.iter().any(|it| it.address == object.address)
+}
+
+/// Which line of a finding it is: `line 0x4040c0, from byte 64 of the object, 1.2 M transfers`.
+pub(crate) fn line_words(finding: &Finding, line: &LineRow) -> String {
     let place = match line.offset_in_object {
-        0 => "from the first byte of the object".to_owned(),
-        1.. => format!("from byte {} of the object", line.offset_in_object),
+        _ if is_line(finding) => String::new(),
+        0 => "from the first byte of the object, ".to_owned(),
+        1.. => format!("from byte {} of the object, ", line.offset_in_object),
         _ => format!(
-            "the object begins at byte {}",
+            "the object begins at byte {}, ",
             line.offset_in_object.unsigned_abs()
         ),
     };
     let address = text::address(line.address);
     format!(
-        "line {address}, {place}, {} transfers",
+        "line {address}, {place}{} transfers",
         text::count(line.transfers)
     )
 }
@@ -644,6 +650,8 @@ mod tests {
         assert_eq!(several, format!("its type is allocated by {told}"));
         let facts = extent_words(&finding);
         assert!(facts[0].starts_with("on the line at 0x"), "{facts:?}");
+        let words = line_words(&finding, &finding.lines[0]);
+        assert!(!words.contains("object"), "{words}");
     }
 
     #[test]

@@ -73,6 +73,9 @@ use made_code::MadeCode;
 use modules::Module;
 use source_frames::last_byte_of_call;
 
+/// Of an address that is no code: what walks frames by their pointers may find such.
+pub(crate) const UNMAPPED: &str = "nothing was mapped at this address when the recording looked";
+
 /// How long names are looked up. What is slow by intent has an end, too; honest programs take seconds.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -193,11 +196,7 @@ impl<'a> Resolver<'a> {
                     let module = map.path.clone();
                     self.made_frame(pid, address, probe, module)
                 }
-                None => unknown(
-                    "",
-                    String::new(),
-                    "nothing was mapped at this address when the recording looked".to_owned(),
-                ),
+                None => unknown("", String::new(), UNMAPPED.to_owned()),
             };
         };
         let Some(module) = self.module(number) else {

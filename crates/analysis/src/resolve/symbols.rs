@@ -182,19 +182,17 @@ fn covering(symbols: &[Symbol], address: u64) -> Option<&Symbol> {
     const STEPS: usize = 16;
 
     let after = symbols.partition_point(|symbol| symbol.address <= address);
-    symbols
-        .get(..after)?
-        .iter()
-        .rev()
-        .take(STEPS)
-        .find(|symbol| {
-            let distance = address - symbol.address;
-            if symbol.size > 0 {
-                distance < symbol.size
-            } else {
-                distance < LARGEST_UNSIZED
-            }
-        })
+    let before = symbols.get(..after)?;
+    let nearest = before.last().map(|symbol| symbol.address);
+    before.iter().rev().take(STEPS).find(|symbol| {
+        let distance = address - symbol.address;
+        if symbol.size > 0 {
+            distance < symbol.size
+        } else {
+            // No further than to where another begins.
+            Some(symbol.address) == nearest && distance < LARGEST_UNSIZED
+        }
+    })
 }
 
 #[cfg(test)]
@@ -257,6 +255,10 @@ mod tests {
         assert_eq!(covering(&symbols, 0x10f).map(|s| s.address), Some(0x100));
         assert!(covering(&symbols, 0x110).is_none());
         assert!(covering(&symbols, 0xff).is_none());
+        // A label covers what is behind it up to the next symbol.
+        let symbols = [symbol(0x100, 0), symbol(0x200, 0x10)];
+        assert_eq!(covering(&symbols, 0x1ff).map(|s| s.address), Some(0x100));
+        assert!(covering(&symbols, 0x210).is_none());
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn drawing(finding: &Finding, line: &LineRow, run: &Run) -> Markup {
     let size = drawn_size(line);
     html! {
         figure {
-            figcaption { (contention::line_words(line)) }
+            figcaption { (contention::line_words(finding, line)) }
             div.scroll {
                 @for start in (0..size).step_by(BYTES as usize) {
                     (segment(line, &touchers, run, start..size.min(start + BYTES)))

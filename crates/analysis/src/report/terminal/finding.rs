@@ -41,7 +41,7 @@ pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
     };
     for line in finding.lines.iter().take(drawn) {
         if finding.lines.len() > 1 {
-            let words = format!("  {}", contention::line_words(line));
+            let words = format!("  {}", contention::line_words(finding, line));
             page.line(&[(Tone::Dim, &words)]);
         }
         line_drawing::print(page, line, &finding.accesses);

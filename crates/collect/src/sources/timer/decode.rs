@@ -13,8 +13,8 @@
 //! ```
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register, UsedMemory,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register, UsedMemory,
 };
 use linewise_machine::probe::SkidRule;
 use linewise_machine::registers::Registers;
@@ -29,6 +29,8 @@ pub(crate) const WINDOW: u64 = 512;
 const SYNC_BYTES: u64 = 80;
 /// A block that is entered further back than this is not looked for.
 const LONGEST_BLOCK: u64 = 128;
+/// Instructions that fill the space before a function, at most.
+const FILLED: usize = 16;
 /// Instructions before one that are looked at for what they left in registers, at most.
 const EARLIER: usize = 8;
 /// An instruction is at most this long.
@@ -142,7 +144,7 @@ impl Code64 {
         let within = address.saturating_sub(WINDOW)..address.saturating_add(WINDOW);
         let branches = self.branches.iter();
         let branches: Vec<_> = branches.filter(|it| within.contains(&it.ip())).collect();
-        let before = self.before(address).filter(falls_through);
+        let before = (self.before(address)).filter(|it| falls_through(it) && !self.is_padding(it));
         // What stands before the head of a loop runs once, the end of the loop all the time; unless
         // it is in the loop as well: then a branch from behind leads to it or to before it.
         let in_loop = before.is_some_and(|before| {
@@ -182,6 +184,15 @@ impl Code64 {
             instructions: looping,
             likely,
         }
+    }
+
+    /// Whether an instruction only fills the space before a function or a loop: what stands before it does not run into it.
+    fn is_padding(&self, instruction: &Instruction) -> bool {
+        let before = |it: &Instruction| self.before(it.ip());
+        let filled = std::iter::successors(Some(*instruction), before).take(FILLED);
+        let mut filled = filled.skip_while(|it| it.mnemonic() == Mnemonic::Nop);
+        let is_filler = instruction.mnemonic() == Mnemonic::Nop;
+        is_filler && filled.next().is_some_and(|it| !falls_through(&it))
     }
 
     /// Finds what runs before candidates, where that matters: it tells several of them apart, and what was in a

@@ -133,6 +133,25 @@ fn behind_a_return_nothing_is_known() {
 }
 
 #[test]
+fn what_fills_the_space_before_a_function_did_not_run() {
+    // (mov rax, rbx | ret) ; nop word cs:[rax+rax] ; nop dword [rax] ; mov eax, [rdi]
+    let padded = |before: &[u8]| {
+        let nops = [
+            0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x00, 0x8b, 0x07,
+        ];
+        let (bytes, start) = with_filler(&[before, &nops].concat());
+        let function = start + before.len() as u64 + 13;
+        waiting(&code(&bytes), function, SkidRule::Next)
+    };
+    assert!(matches!(
+        padded(&[0xc3]),
+        Waiting::Unknown(UnknownReason::BlockStart)
+    ));
+    // Into the head of a loop it runs from above.
+    assert_eq!(first(padded(&[])).len(), 3);
+}
+
+#[test]
 fn a_repeated_move_reports_itself() {
     // rep movsb ; nop
     let (bytes, start) = with_filler(&[0xf3, 0xa4, 0x90]);

@@ -155,7 +155,9 @@ fn polls(tables: &Tables) -> Vec<Poll> {
             *seen.words.entry(word.clone()).or_default() += sample.weight;
         }
         let looks_at = (sample.pid, sample.address);
-        for (place, count) in writes.get(&looks_at).into_iter().flatten() {
+        // What a thread writes itself it does not wait for.
+        let by_others = writes.get(&looks_at).into_iter().flatten();
+        for ((_, place), count) in by_others.filter(|((tid, _), _)| *tid != sample.tid) {
             *seen.changed.entry(place.clone()).or_default() += count;
         }
     }
@@ -191,18 +193,18 @@ fn place(frames: &SourceFrames<'_>, pid: Pid, ip: Address) -> SourcePlace {
     )
 }
 
-/// Where the words that samples saw polled are changed, with how often watches saw that.
-fn writes(
-    tables: &Tables,
-    frames: &SourceFrames<'_>,
-) -> HashMap<(Pid, Address), BTreeMap<SourcePlace, u64>> {
-    let mut writes: HashMap<_, BTreeMap<SourcePlace, u64>> = HashMap::new();
+/// Which threads change a word at which places, with how often watches saw that.
+type Writes = BTreeMap<(Tid, SourcePlace), u64>;
+
+/// Where words are changed, by process and address.
+fn writes(tables: &Tables, frames: &SourceFrames<'_>) -> HashMap<(Pid, Address), Writes> {
+    let mut writes: HashMap<_, Writes> = HashMap::new();
     let changing = (tables.traps.iter())
         .filter(|trap| trap.operation != Operation::Load && trap.access_ip != Address(0));
     for trap in changing {
         let place = place(frames, trap.pid, trap.access_ip);
         let of_word = writes.entry((trap.pid, trap.address)).or_default();
-        *of_word.entry(place).or_default() += 1;
+        *of_word.entry((trap.tid, place)).or_default() += 1;
     }
     writes
 }

@@ -132,6 +132,11 @@ fn who_changes_what_is_looked_at_is_told_where_watches_saw_it() {
     let notes = rows.section().unwrap().notes;
     let told = "serve waits until publish changes what is polled (publish.rs:12).";
     assert_eq!(notes[0], told);
+    // By the thread that looks at it itself.
+    tables.samples.retain(|it| it.tid == Tid(1));
+    assert!(polls(&tables)[0].changed.is_some());
+    tables.traps.iter_mut().for_each(|it| it.tid = Tid(1));
+    assert_eq!(polls(&tables)[0].changed, None);
     tables.traps.truncate(0);
     assert_eq!(polls(&tables)[0].changed, None);
 }

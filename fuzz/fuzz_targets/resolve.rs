@@ -83,7 +83,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let asked = code.len();
     let tables = Tables::default();
-    let (rows, _) = resolver.typed_accesses(code, &Callers::new(&tables));
+    let rows = resolver
+        .typed_accesses(code, &Callers::new(&tables))
+        .accesses;
     assert_eq!(rows.len(), asked);
     assert!(rows.iter().all(|row| row.reason.is_some() || !row.type_name.is_empty() || row.size > 0));
 });

@@ -56,6 +56,7 @@ use std::time::{Duration, Instant};
 
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, StackFrame, Thread};
 
+pub use accesses::Typed;
 pub use callers::Callers;
 pub use debuginfod::{Debuginfod, NoDebugInfo};
 pub use files::{DiskFiles, File, Files, Store};

@@ -28,7 +28,7 @@ use crate::views::sharing::{
 };
 use crate::views::threads::thread_rows;
 use crate::views::timeline::{ContendedTime, timeline};
-use crate::views::types::TypeRow;
+use crate::views::types::{Group, Layout, TypeRow};
 use crate::views::{Views, flow, misses, types, working_set};
 
 /// CPU time from which on threads should have been sampled, ns.
@@ -251,7 +251,7 @@ fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
         let row = rows.next().filter(|_| rows.next().is_none());
         let layout = row
             .and_then(|row| row.layout.as_ref())
-            .filter(|layout| !layout.source.is_empty());
+            .filter(|layout| !layout.source.is_empty() && parts(layout, &finding.change));
         if let Some(layout) = layout
             && is_moved(finding)
         {
@@ -278,7 +278,7 @@ fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
                 continue;
             }
             finding.change_source.clone_from(&layout.source);
-            agree(&mut finding.change, &layout.source);
+            leave_to_declaration(&mut finding.change);
             let doubt = beside_a_declaration(&finding.accesses);
             if !finding.doubt.is_empty() {
                 finding.doubt.push(' ');
@@ -288,23 +288,29 @@ fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
     }
 }
 
-/// Takes from a sentence what members to align if the source that stands below it aligns others: to part two, either may be moved.
-fn agree(change: &mut String, source: &str) {
-    const ALIGN: &str = " Align `";
-    let Some(at) = change.find(ALIGN) else {
-        return;
-    };
-    let sentence = change[at..].split(" to ").next().unwrap_or_default();
-    let mut names = sentence.split('`').skip(1).step_by(2);
-    let declares = |name: &str| {
-        let member = name.rsplit(['.', ']']).next().unwrap_or(name);
-        let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
-        words.any(|word| word == member)
-    };
-    if !names.all(declares) {
+/// Leaves what to align to the declaration that stands below a sentence: it may move others, or more.
+fn leave_to_declaration(change: &mut String) {
+    let how = [" Align `", " Put ", " Give `"];
+    if let Some(at) = how.iter().filter_map(|how| change.find(how)).min() {
         change.truncate(at);
-        change.push_str(" The declarations below part them, whichever of them moves.");
+        change.push_str(" The declaration below parts them.");
     }
+}
+
+/// Whether a layout parts the two members of which a sentence says that they lie on one line, as far as it names them.
+fn parts(layout: &Layout, change: &str) -> bool {
+    let named = change.strip_prefix("Move `").map_or("", |_| change);
+    let mut named = named.split('`').skip(1).step_by(2);
+    let member = |path: &str| path.split(['.', '[']).next().unwrap_or(path).to_owned();
+    let [Some(first), Some(second)] = [named.next(), named.next()].map(|it| it.map(member)) else {
+        return true;
+    };
+    let holds_both = |group: &Group| {
+        [&first, &second]
+            .iter()
+            .all(|it| group.members.contains(it))
+    };
+    first == second || !layout.groups.iter().any(holds_both)
 }
 
 /// The sharing of a run, and the thread time of which its costs are a share, as its source tells.
@@ -697,6 +703,35 @@ fn moved(latencies: &[Latency]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layout_stands_below_a_change_where_it_parts_what_that_names() {
+        let group = |members: &[&str]| Group {
+            why: String::new(),
+            members: members.iter().map(|&it| it.to_owned()).collect(),
+        };
+        let layout = |groups: &[&[&str]]| Layout {
+            groups: groups.iter().map(|it| group(it)).collect(),
+            size_before: 32,
+            size_after: 128,
+            padding_before: 0,
+            padding_after: 96,
+            saves_at_most: 0.0,
+            saves_at_least: 0.0,
+            source: "struct s { };".to_owned(),
+        };
+        let mut change = "Move `recvd` to another line than `stats.sent`: they lie on one line and different threads use them. Put 64 bytes of padding between them, or put fields between them.".to_owned();
+        let apart = layout(&[&["recvd", "id"], &["stats"]]);
+        let together = layout(&[&["id"], &["recvd", "stats"]]);
+        assert!(parts(&apart, &change) && !parts(&together, &change));
+        assert!(parts(
+            &together,
+            "Different threads use different bytes of one line."
+        ));
+        leave_to_declaration(&mut change);
+        let left = "Move `recvd` to another line than `stats.sent`: they lie on one line and different threads use them. The declaration below parts them.";
+        assert_eq!(change, left);
+    }
 
     #[test]
     fn structs_without_a_name_are_told_apart_by_their_members() {

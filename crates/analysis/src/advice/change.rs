@@ -176,7 +176,7 @@ fn separate(
     if first != second && !first.is_empty() && !second.is_empty() {
         let how = match language {
             Language::Go => format!("Put {bytes} bytes of padding between them"),
-            _ => format!("Align `{second}` to {bytes} bytes"),
+            _ => aligned_names(language, &format!("`{second}`"), bytes),
         };
         return Change {
             text: format!(
@@ -194,6 +194,16 @@ fn separate(
     Change {
         text: separate_bytes(language, object, lines, ends),
         source: aligned_type(language, bytes),
+    }
+}
+
+/// What to do that members begin on lines of their own, in a sentence without its full stop. Rust aligns types alone.
+fn aligned_names(language: Language, names: &str, bytes: u32) -> String {
+    match language {
+        Language::Rust => format!(
+            "Give {names} a type that is aligned to {bytes} bytes, as `CachePadded` of the crate crossbeam-utils is"
+        ),
+        _ => format!("Align {names} to {bytes} bytes"),
     }
 }
 
@@ -229,7 +239,7 @@ fn separate_several(
     let bytes = lines.first().map_or(64, |line| line.size);
     let how = match language {
         Language::Go => format!("Put {bytes} bytes of padding before each but {first}"),
-        _ => format!("Align {} to {bytes} bytes", listed(behind)),
+        _ => aligned_names(language, &listed(behind), bytes),
     };
     let sources = paths[1..]
         .iter()

@@ -20,7 +20,10 @@ pub(super) fn separate(language: Language, of_name: &str, bytes: u32) -> Option<
             format!(
                 "elements of a `SharedArrayBuffer`, most likely, since workers share nothing else. Let each worker's elements lie {pad} bytes or more from those of the others, or let it count in a typed array of its own and add it up, or post it, now and then"
             ),
-            format!("const own = new Int32Array(shared, {pad} * worker, {});", pad / 4),
+            format!(
+                "const own = new Int32Array(shared, {pad} * worker, {}); // shared: {pad} bytes for each worker",
+                pad / 4
+            ),
         ),
         Language::Python => (
             format!(
@@ -75,7 +78,7 @@ mod tests {
         let source = separate(Language::JavaScript, "", 64).unwrap().source;
         assert_eq!(
             source,
-            "const own = new Int32Array(shared, 128 * worker, 32);"
+            "const own = new Int32Array(shared, 128 * worker, 32); // shared: 128 bytes for each worker"
         );
     }
 }

@@ -441,6 +441,7 @@ pub(crate) fn more_lines(finding: &Finding, drawn: usize) -> Option<String> {
     let drawn = finding.lines.len().min(drawn) as u64;
     let hidden = line_count(finding) - drawn;
     let of = match finding.object.count {
+        0 | 1 if is_line(finding) => "this memory",
         0 | 1 => "this object",
         _ => "these objects",
     };

@@ -201,7 +201,7 @@ fn separate(
 fn aligned_names(language: Language, names: &str, bytes: u32) -> String {
     match language {
         Language::Rust => format!(
-            "Give {names} a type that is aligned to {bytes} bytes, as `CachePadded` of the crate crossbeam-utils is"
+            "Give {names} a type that is aligned to {bytes} bytes, as CachePadded of the crate crossbeam-utils is"
         ),
         _ => format!("Align {names} to {bytes} bytes"),
     }

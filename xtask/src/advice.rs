@@ -577,9 +577,7 @@ fn faults(finding: &Advised, sources: &Sources) -> Vec<String> {
             |part: &str| part == "anonymous" || sources.values().any(|text| text.contains(part));
         // A type of a library is not in the sources, nor are built-in ones' words all.
         let is_type = *name == finding.object.accessed_type;
-        // What of the standard library lies beside it on the line.
-        let is_std = name.starts_with("std::");
-        if !is_type && !is_std && !parts.all(holds) {
+        if !is_type && !parts.all(holds) {
             faults.push(format!("`{name}` is not in the source"));
         }
     }

@@ -322,6 +322,16 @@ mod tests {
     }
 
     #[test]
+    fn chains_end_where_nothing_is_mapped() {
+        let mut tables = tables(&[(&[0x30, 0x90, 0x40], 4)]);
+        tables.frames.push(Frame {
+            reason: UNMAPPED.to_owned(),
+            ..frame(0x90, 0, "", 0)
+        });
+        assert_eq!(of(&tables, AT), [(1.0, "steal".to_owned())]);
+    }
+
+    #[test]
     fn what_begins_a_thread_and_what_is_rare_is_called_from_nowhere() {
         assert_eq!(chains(&[(&[0x70], 5), (&[], 1)]), []);
         let found = chains(&[(&[0x30, 0x50], 99), (&[0x40], 1)]);

@@ -99,6 +99,46 @@ fn what_is_only_read_is_not_moved_away_from_two_that_stay_in_each_others_way() {
 }
 
 #[test]
+fn what_a_library_has_beside_a_variable_is_not_told_to_be_moved() {
+    let on = |share, tid, offset, field: &str| AccessRow {
+        share,
+        op: Operation::Update,
+        file: "link.rs".to_owned(),
+        ..super::super::parts::tests::at(tid, offset, field, offset)
+    };
+    let said = |third: &str| {
+        let rows = [
+            on(0.4, 1, 0, "LINK.sent"),
+            on(0.4, 2, 8, "LINK.received"),
+            on(0.1, 3, 16, third),
+        ];
+        let kind = |path| (path, "AtomicU64");
+        let mut drawn = line(&["LINK.sent", "LINK.received", third].map(kind));
+        drawn.address = rows[0].line_address;
+        for (at, field) in (0..).step_by(8).zip(&mut drawn.fields) {
+            field.offset = at;
+        }
+        propose(FALSE, &object(), &[drawn], &rows, &[]).text
+    };
+    let own = said("LINK.lost");
+    assert!(
+        own.starts_with("Move `LINK.sent`, `LINK.received` and `LINK.lost`"),
+        "{own}"
+    );
+    // Rust aligns types, and no members.
+    assert!(
+        own.contains("Give `LINK.received` and `LINK.lost` a type that is aligned"),
+        "{own}"
+    );
+    let library = said("std::io::stdio::STDOUT");
+    assert!(
+        library.starts_with("Move `LINK.received` to another line"),
+        "{library}"
+    );
+    assert!(!library.contains("STDOUT"), "{library}");
+}
+
+#[test]
 fn members_of_one_element_are_moved_and_elements_are_aligned() {
     let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
     let text = |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows, &[]).text;

@@ -338,7 +338,7 @@ fn object_row(
 fn type_allocated_at(object: &Object, names: &Names<'_>, verdict: &Verdict<'_>) -> Vec<String> {
     let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mapping);
     let kind = verdict.kind.filter(|_| is_memory);
-    kind.map_or_else(Vec::new, |kind| names.type_allocated_at(object.pid, kind))
+    kind.map_or_else(Vec::new, |kind| names.type_allocated_at(kind))
 }
 
 fn line_row(
@@ -443,13 +443,9 @@ fn voted_fields(
         of.is_some_and(|of| verdict.speaks_of(of)) && extent.contains(&at)
     });
     let starts: BTreeSet<u64> = named.map(|place| start(place.touch.address)).collect();
-    let (first, several) = (starts.first().copied(), starts.len() > 1);
-    // Of an array of which the first element is not known they count from the first that is touched here.
-    let index = |start: u64| match (object.size, start - first.unwrap_or(start)) {
-        (0, 0) => "i".to_owned(),
-        (0, after) => format!("i+{}", after / size),
-        _ => (start.abs_diff(object.address) / size).to_string(),
-    };
+    let several = starts.len() > 1;
+    let first = starts.first().copied().unwrap_or_default();
+    let begin = (object.size > 0).then_some(object.address);
     let mut fields = Vec::new();
     for &start in &starts {
         for member in votes.members(row) {
@@ -458,7 +454,7 @@ fn voted_fields(
                 name => name.to_owned(),
             };
             let name = match several {
-                true => format!("[{}].{name}", index(start)),
+                true => format!("[{}].{name}", index(begin, first, start, size)),
                 false => name,
             };
             fields.extend(on_line(
@@ -472,6 +468,16 @@ fn voted_fields(
         }
     }
     fields
+}
+
+/// Which element of `size` bytes begins at `start`, in an object from `begin` on; where that is not known counted from the first that is
+/// touched.
+fn index(begin: Option<u64>, first: u64, start: u64, size: u64) -> String {
+    match (begin, start - first) {
+        (Some(begin), _) => (start.abs_diff(begin) / size).to_string(),
+        (None, 0) => "i".to_owned(),
+        (None, after) => format!("i+{}", after / size),
+    }
 }
 
 /// Where an object lies; anywhere if nobody knows.
@@ -580,4 +586,16 @@ fn unknown_block(object: &ObjectRow, tables: &Tables) -> String {
         false => "its type is what its accesses name",
     };
     format!("Which heap block this is {why}: {told}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_count_from_the_object_or_where_that_begins_nowhere_known_from_the_first() {
+        let of = |begin| [0x1030, 0x1048].map(|start| index(begin, 0x1030, start, 24));
+        assert_eq!(of(Some(0x1000)), ["2", "3"]);
+        assert_eq!(of(None), ["i", "i+1"]);
+    }
 }

@@ -69,11 +69,14 @@ pub(super) fn separate(
 }
 
 /// Whether a part lies in what the type of the object holds, or the type is the program's own: then its members are to be edited.
+/// Beside a variable on its line may lie one of a language's library.
 pub(super) fn is_editable(object: &ObjectRow, lines: &[LineRow], part: &OnLine<'_>) -> bool {
-    let held = || Held::of(&object.accessed_type);
-    object.kind == ObjectKind::Static
-        || object.type_owner.is_empty()
-        || held().is_in(field_of(part, lines))
+    let field = field_of(part, lines);
+    let is_of_library = field.is_some_and(|it| is_named_in_library(&it.path));
+    match object.kind {
+        ObjectKind::Static => !is_of_library,
+        _ => object.type_owner.is_empty() || Held::of(&object.accessed_type).is_in(field),
+    }
 }
 
 /// What a type holds by its parameters.

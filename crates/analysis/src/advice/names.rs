@@ -132,12 +132,11 @@ impl<'a> Names<'a> {
             .collect()
     }
 
-    /// Where the code of process `pid` allocates values of the type that `access` names, `function (file:line)` each, once; empty
-    /// if its code does not tell.
-    pub(crate) fn type_allocated_at(&self, pid: Pid, access: &TypedAccess) -> Vec<String> {
+    /// Where code allocates values of the type that `access` names, `function (file:line)` each, once; empty if it does not tell.
+    pub(crate) fn type_allocated_at(&self, access: &TypedAccess) -> Vec<String> {
         let kind = (&*access.type_name, access.type_size, &*access.declared_at);
         let mut places: Vec<String> = Vec::new();
-        for &(_, ip) in self.of_types.get(&kind).into_iter().flatten() {
+        for &(pid, ip) in self.of_types.get(&kind).into_iter().flatten() {
             let frame = self.frames(pid, ip).first();
             let place = frame.map(|frame| frame_words(frame));
             places.extend(place.filter(|place| !places.contains(place)));
@@ -176,4 +175,28 @@ fn allocations(tables: &Tables) -> HashMap<(Pid, Address, u64), &[Address]> {
         .filter(|(place, _)| named.contains(place))
         .map(|(place, stack)| (place, stacks.get(&stack).copied().unwrap_or_default()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_stands_for_memory_has_no_bounds() {
+        let tables = Tables::default();
+        let names = Names::new(&tables);
+        let has_bounds = |kind, size| {
+            names.has_bounds(&Object {
+                pid: Pid(1),
+                address: Address(0x1000),
+                size,
+                kind,
+                name: String::new(),
+                type_name: String::new(),
+                declared_at: String::new(),
+            })
+        };
+        assert!(!has_bounds(ObjectKind::Heap, LINE) && !has_bounds(ObjectKind::Mapping, LINE));
+        assert!(has_bounds(ObjectKind::Mapping, 4096) && has_bounds(ObjectKind::Static, LINE));
+    }
 }

@@ -122,7 +122,7 @@ fn what_descends_from_a_process_is_recorded_with_it() {
             .json();
         assert_eq!(threads(&report).len(), 7, "{:#}", report["run"]);
         assert!(crate::util::total_samples(&report) > 0, "{by}");
-        assert!(is_kernels(told, counted), "{told} {counted}");
+        assert!(counted.is(told), "{told} {counted:?}");
     }
     for pid in &children {
         signal(pid, "TERM");
@@ -146,37 +146,64 @@ fn a_stopped_process_is_said_to_have_hardly_run() {
     assert!(notes.contains("It hardly ran: "), "{notes}");
 }
 
-/// What the kernel counted of a process at a moment, by what was read around it.
-fn counted_at(seen: &[(u64, f64)], moment: u64) -> f64 {
-    let next = seen
-        .partition_point(|&(time, _)| time < moment)
-        .clamp(1, seen.len() - 1);
-    let ((from, before), (to, after)) = (seen[next - 1], seen[next]);
-    before + (after - before) * moment.saturating_sub(from) as f64 / (to - from).max(1) as f64
+/// What the kernel counted of processes while they were recorded, ns: no less than, and no more than.
+/// How far apart they are is how far apart the readings around a begin and an end were.
+#[derive(Debug)]
+struct Counted {
+    least: f64,
+    most: f64,
 }
 
-/// Whether a CPU time is the kernel's, as exactly as this can be read while others have the CPUs.
-fn is_kernels(told: f64, counted: f64) -> bool {
-    (told - counted).abs() < 0.05 * counted + 50e6
+impl Counted {
+    /// From readings, the first before `start` and the last after `end`: (time, counted until then).
+    fn between(seen: &[(u64, f64)], start: u64, end: u64) -> Self {
+        let around = |moment| {
+            let next = seen.partition_point(|&(time, _)| time < moment);
+            (seen[next - 1].1, seen[next].1)
+        };
+        let ((before_start, after_start), (before_end, after_end)) = (around(start), around(end));
+        Self {
+            least: before_end - after_start,
+            most: after_end - before_start,
+        }
+    }
+
+    /// Whether a CPU time is this one, as exactly as it can be read while others have the CPUs.
+    fn is(&self, told: f64) -> bool {
+        (0.95 * self.least - 50e6..1.05 * self.most + 50e6).contains(&told)
+    }
 }
 
-/// Records processes; how much CPU time it tells of all threads, and what the kernel counted of the processes meanwhile, ns.
-fn told_and_counted(place: &Place, name: &str, options: &[&str], pids: &[String]) -> (f64, f64) {
-    let mut recorder = place.start(place.linewise(["record", "-o", name]).args(options));
+/// Records processes; how much CPU time it tells of all threads, ns, and what the kernel counted of the processes
+/// meanwhile.
+fn told_and_counted(
+    place: &Place,
+    name: &str,
+    options: &[&str],
+    pids: &[String],
+) -> (f64, Counted) {
     let mut seen = Vec::new();
+    let mut read = || {
+        let time = linewise_machine::process::monotonic_ns();
+        seen.push((time, pids.iter().map(|pid| cpu_time_ns(pid)).sum()));
+    };
+    read();
+    let mut recorder = place.start(place.linewise(["record", "-o", name]).args(options));
     while recorder.child.try_wait().unwrap().is_none() {
-        let counted = pids.iter().map(|pid| cpu_time_ns(pid)).sum();
-        seen.push((linewise_machine::process::monotonic_ns(), counted));
+        read();
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    read();
     let output = recorder.finish();
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let recording = Recording::open(&place.path(&format!("{name}.linewise"))).unwrap();
     let info = recording.info();
-    let counted = counted_at(&seen, info.end.0) - counted_at(&seen, info.start.0);
     let threads = recording.tables().unwrap().threads;
     let told: u64 = threads.iter().map(|thread| thread.cpu_time_ns).sum();
-    (told as f64, counted)
+    (
+        told as f64,
+        Counted::between(&seen, info.start.0, info.end.0),
+    )
 }
 
 #[test]
@@ -190,8 +217,11 @@ fn of_a_process_that_sleeps_and_wakes_all_the_time_the_time_on_cpus_is_told_and_
     let (told, counted) = told_and_counted(&place, "made", &options, std::slice::from_ref(&pid));
     // The kernel counts from the wake-up on, which is up to twice the time on a CPU; where switches were not
     // recorded for long enough to tell, its count stands.
-    let most = counted * 1.05 + 50e6;
-    assert!((counted * 0.3..most).contains(&told), "{told} {counted}");
+    let most = counted.most * 1.05 + 50e6;
+    assert!(
+        (counted.least * 0.3..most).contains(&told),
+        "{told} {counted:?}"
+    );
     std::fs::write(place.path("enough"), "").unwrap();
     let word = running.finish().stdout;
     let word = u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).unwrap();

@@ -19,6 +19,7 @@ use crate::quantity::median;
 use crate::replaced;
 use crate::resolve::Files;
 use crate::runtime::Runtimes;
+use crate::users::Goroutines;
 use crate::views::calls::calls;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, RunCoverage, cpu_time_ns, thread_ns};
 use crate::views::sampled_reuse::ExactCounts;
@@ -148,6 +149,7 @@ fn report_of(
         threads: &tables.threads,
         maps: &tables.maps,
         shared,
+        goroutines: &Goroutines::new(&tables.goroutines),
         frames: &tables.frames,
         thread_ns: thread_ns(tables),
     }) {
@@ -335,6 +337,7 @@ pub(crate) fn sharing_of(
         switches: &tables.switches,
         latencies: &tables.latencies,
         shared,
+        goroutines: &Goroutines::new(&tables.goroutines),
     });
     (view, ThreadTime::Measured(thread_ns(tables)))
 }
@@ -505,7 +508,7 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
         matrix,
         cpus,
         cpu_matrix,
-        uncounted_lines: view.taking_turns + view.unmet,
+        uncounted_lines: view.taking_turns + view.unmet + view.of_one_goroutine,
         spread_lines: view.spread,
     }
 }
@@ -620,6 +623,11 @@ fn notes(
         notes.push(format!(
             "All {busy} threads ran on CPU {} alone: a line that only one CPU uses is never transferred, so no sharing can cost anything here. On more CPUs it may.",
             cpus.first().copied().unwrap_or(0)
+        ));
+    } else if advice.findings.is_empty() && view.of_one_goroutine > 0 {
+        notes.push(format!(
+            "{} of the lines seen that several threads use are each of one goroutine, which goes from thread to thread: nobody shares them.",
+            view.of_one_goroutine
         ));
     } else if advice.findings.is_empty() && view.taking_turns > 0 {
         let told = coverage.switches.unwrap_or(0.0);

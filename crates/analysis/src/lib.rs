@@ -36,6 +36,7 @@ pub mod report;
 pub mod resolve;
 mod runtime;
 pub mod section;
+mod users;
 pub mod views;
 
 pub use analyse::{analyse, analyse_for_page, analyse_with};

@@ -2,7 +2,10 @@
 //!
 //! The JSON form is a public interface (schema 1): fields may be added, never renamed or removed.
 
+use linewise_recording::{Address, Tid};
 use serde::{Deserialize, Serialize};
+
+use crate::users::User;
 
 pub use crate::details::{Details, Excerpt, ExcerptRow};
 pub use crate::quantity::Interval;
@@ -383,6 +386,9 @@ pub struct AccessRow {
     pub tid: u32,
     /// Its name.
     pub thread_name: String,
+    /// The goroutine that the thread ran, by the address of its descriptor; not there where none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goroutine: Option<u64>,
     /// Innermost function, demangled; an address when unknown.
     pub function: String,
     /// Source file, empty if unknown.
@@ -425,6 +431,11 @@ pub struct AccessRow {
 }
 
 impl AccessRow {
+    /// Who it is that accesses.
+    pub(crate) fn user(&self) -> User {
+        User::of(Tid(self.tid), self.goroutine.map(Address))
+    }
+
     /// The innermost place, whosoever code it is.
     pub(crate) fn innermost(&self) -> SourcePlace {
         SourcePlace {

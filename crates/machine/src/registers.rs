@@ -107,6 +107,12 @@ impl Registers {
         self.get(STACK_POINTER).unwrap_or(0)
     }
 
+    /// The register in which compiled Go keeps the running goroutine's descriptor.
+    #[must_use]
+    pub fn goroutine(&self) -> Option<u64> {
+        self.get(GOROUTINE)
+    }
+
     /// The register that points to the frame, in code that uses it so.
     #[must_use]
     pub fn frame_pointer(&self) -> u64 {
@@ -119,10 +125,14 @@ const STACK_POINTER: u32 = 7;
 #[cfg(target_arch = "x86_64")]
 const FRAME_POINTER: u32 = 6;
 #[cfg(target_arch = "x86_64")]
+const GOROUTINE: u32 = 22;
+#[cfg(target_arch = "x86_64")]
 const INSTRUCTION_POINTER: u32 = 8;
 #[cfg(target_arch = "aarch64")]
 const STACK_POINTER: u32 = 31;
 #[cfg(target_arch = "aarch64")]
 const FRAME_POINTER: u32 = 29;
+#[cfg(target_arch = "aarch64")]
+const GOROUTINE: u32 = 28;
 #[cfg(target_arch = "aarch64")]
 const INSTRUCTION_POINTER: u32 = 32;

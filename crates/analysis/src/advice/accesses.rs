@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, Object, ObjectKind, Operation, Pid, SampleClass, Tid, TypedAccess,
+    Address, Object, ObjectKind, Operation, Pid, SharedMemory, Tid, TypedAccess,
 };
 
 use super::called_from::{At, own_of};
 use super::known::{Known, LINES};
 use super::votes::Verdict;
 use crate::model::{AccessRow, ObjectRow, Unlisted};
+use crate::users::User;
 use crate::views::Touch;
 use crate::views::sharing::{LineSharing, Place};
 
@@ -58,14 +59,14 @@ impl Accesses {
     /// Tells of the dearest places, but of every thread and of every line of `shown` at least the dearest one, and the
     /// dearest one that writes: a finding names both sides, and a line moves because someone writes.
     fn keep_both_sides(rows: Vec<AccessRow>, shown: &BTreeSet<u64>) -> Self {
-        let (mut threads, mut lines) = (BTreeSet::new(), BTreeSet::new());
+        let (mut users, mut lines) = (BTreeSet::new(), BTreeSet::new());
         let mut kept = Self::default();
         for (i, row) in rows.into_iter().enumerate() {
             let writes = row.op != Operation::Load;
-            let first_of_thread = threads.insert((row.tid, writes));
+            let first_of_user = users.insert((row.user(), writes));
             let first_of_line =
                 shown.contains(&row.line_address) && lines.insert((row.line_address, writes));
-            match i < PLACES || first_of_thread || first_of_line {
+            match i < PLACES || first_of_user || first_of_line {
                 true => kept.told.push(row),
                 false => kept.others.push(row),
             }
@@ -77,19 +78,19 @@ impl Accesses {
     /// is left of the others.
     pub(super) fn summed(self) -> (Vec<AccessRow>, Unlisted) {
         let mut told = self.told;
-        let mut index: HashMap<(u32, Code), usize> = HashMap::new();
-        let mut at_offset: HashMap<(u32, Code, u32), usize> = HashMap::new();
+        let mut index: HashMap<(User, Code), usize> = HashMap::new();
+        let mut at_offset: HashMap<(User, Code, u32), usize> = HashMap::new();
         for (i, row) in told.iter().enumerate() {
-            index.entry((row.tid, code(row))).or_insert(i);
+            index.entry((row.user(), code(row))).or_insert(i);
             at_offset
-                .entry((row.tid, code(row), row.offset))
+                .entry((row.user(), code(row), row.offset))
                 .or_insert(i);
         }
         let mut unlisted = Unlisted::default();
         let mut places: BTreeSet<Code> = BTreeSet::new();
         for row in self.others {
-            let exactly = at_offset.get(&(row.tid, code(&row), row.offset));
-            match exactly.or_else(|| index.get(&(row.tid, code(&row)))) {
+            let exactly = at_offset.get(&(row.user(), code(&row), row.offset));
+            match exactly.or_else(|| index.get(&(row.user(), code(&row)))) {
                 Some(&i) => told[i].share += row.share,
                 None => {
                     unlisted.share += row.share;
@@ -158,6 +159,7 @@ fn access_row(
         language: known.languages.of(frames, own.as_ref(), of_type).to_owned(),
         tid: place.tid.0,
         thread_name: names.thread(place.tid).to_owned(),
+        goroutine: place.touch.goroutine.map(|it| it.0),
         function: match innermost.filter(|frame| !frame.function.is_empty()) {
             Some(frame) => frame.function.clone(),
             None if place.touch.ip.0 == 0 => "unknown instruction".to_owned(),
@@ -226,37 +228,26 @@ pub(super) fn beside(
     verdict: &Verdict<'_>,
     line_size: u64,
 ) -> Vec<AccessRow> {
-    let tables = known.tables;
+    let (tables, goroutines) = (known.tables, known.goroutines);
+    // Addresses as they are in the object's process.
+    let unshared = SharedMemory::default();
     let contended: BTreeSet<Address> = lines.iter().map(|line| line.line).collect();
     let pid = lines[0].pid;
-    let sampled = tables.samples.iter().filter_map(|it| {
-        let touch = Touch {
-            pid: it.pid,
-            ip: it.access_ip,
-            address: it.address,
-            size: it.size,
-            operation: it.operation?,
-            locked: it.locked,
-        };
-        (it.class == SampleClass::Access).then_some((it.tid, touch))
-    });
-    let trapped = tables.traps.iter().map(|it| {
-        let touch = Touch {
-            pid: it.pid,
-            ip: it.access_ip,
-            address: it.address,
-            size: it.size,
-            operation: it.operation,
-            locked: it.locked,
-        };
-        (it.tid, touch)
-    });
+    let sampled = (tables.samples.iter())
+        .filter_map(|it| Some((it.tid, Touch::sampled(it, &unshared, goroutines)?)));
+    let trapped =
+        (tables.traps.iter()).map(|it| (it.tid, Touch::trapped(it, &unshared, goroutines)));
     let mut seen = BTreeSet::new();
     let is_beside = |(tid, touch): &(Tid, Touch)| {
         touch.pid == pid
             && touch.address.0.wrapping_sub(object.address) < object.size
             && !contended.contains(&touch.address.line(line_size))
-            && seen.insert((*tid, touch.ip, touch.address, touch.operation))
+            && seen.insert((
+                User::of(*tid, touch.goroutine),
+                touch.ip,
+                touch.address,
+                touch.operation,
+            ))
     };
     let touches = sampled.chain(trapped).filter(is_beside);
     let row = |(tid, touch): (Tid, Touch)| {
@@ -281,6 +272,7 @@ mod tests {
         AccessRow {
             tid,
             thread_name: "w".to_owned(),
+            goroutine: None,
             function: "f".to_owned(),
             file: "f.c".to_owned(),
             line: 1,

@@ -546,6 +546,7 @@ fn access(function: &str, file: &str) -> AccessRow {
     AccessRow {
         tid: 1,
         thread_name: String::new(),
+        goroutine: None,
         function: function.to_owned(),
         file: file.to_owned(),
         line: 1,

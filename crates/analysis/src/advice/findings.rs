@@ -15,6 +15,7 @@ use super::proposal::{Language, language};
 use super::votes::{Verdict, Votes};
 use crate::model::{Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow};
 use crate::runtime::GO_NAME;
+use crate::users::Goroutines;
 use crate::views::sharing::{
     Basis, Estimate, Followed, LineSharing, SharingView, ThreadTime, WATCHED,
 };
@@ -57,6 +58,7 @@ pub fn advise(
         votes: &votes,
         chains: &CallChains::new(tables, shared, info.line_size),
         languages: &Languages::new(&tables.maps),
+        goroutines: &Goroutines::new(&tables.goroutines),
     };
     let mut advice = Advice::default();
     let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view

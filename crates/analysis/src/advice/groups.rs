@@ -216,6 +216,7 @@ mod tests {
             size: 8,
             operation: Operation::Update,
             locked: false,
+            goroutine: None,
         };
         LineSharing {
             pid: Pid(pid),

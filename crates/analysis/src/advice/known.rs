@@ -6,6 +6,7 @@ use super::called_from::CallChains;
 use super::language::Languages;
 use super::names::Names;
 use super::votes::Votes;
+use crate::users::Goroutines;
 
 /// Lines of one finding that are described.
 pub(super) const LINES: usize = 16;
@@ -18,4 +19,5 @@ pub(super) struct Known<'a> {
     pub(super) votes: &'a Votes<'a>,
     pub(super) chains: &'a CallChains<'a>,
     pub(super) languages: &'a Languages,
+    pub(super) goroutines: &'a Goroutines,
 }

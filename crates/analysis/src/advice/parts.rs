@@ -8,6 +8,7 @@ use linewise_recording::Operation;
 
 use super::locks::{is_lock, without_libc};
 use crate::model::AccessRow;
+use crate::users::User;
 use crate::views::Clusters;
 
 /// Code that touches several words, none of them for this share of its time, picks one of them at a time.
@@ -28,7 +29,7 @@ pub(super) struct OnLine<'a> {
     /// The fields that are touched, dearest first.
     pub(super) fields: Vec<&'a str>,
     /// Who touches them, and whether that writes.
-    threads: BTreeMap<u32, bool>,
+    users: BTreeMap<User, bool>,
     /// The line, and where on it the dearest of them begins, bytes.
     pub(super) line: u64,
     pub(super) at: u32,
@@ -49,18 +50,18 @@ struct Word<'a> {
 }
 
 /// A place in the source, in one thread.
-type Code<'a> = (u32, &'a str, &'a str, u32);
+type Code<'a> = (User, &'a str, &'a str, u32);
 
 fn code(access: &AccessRow) -> Code<'_> {
-    (access.tid, &access.function, &access.file, access.line)
+    (access.user(), &access.function, &access.file, access.line)
 }
 
 impl Word<'_> {
     /// Whether another thread is in the way of this one at the word.
-    fn is_shared(&self, tid: u32) -> bool {
+    fn is_shared(&self, user: User) -> bool {
         let writes = |it: &&AccessRow| it.op != Operation::Load;
         let (own, others): (Vec<&AccessRow>, Vec<&AccessRow>) =
-            self.accesses.iter().partition(|it| it.tid == tid);
+            self.accesses.iter().partition(|it| it.user() == user);
         let any = |rows: &[&AccessRow]| rows.iter().any(writes);
         !own.is_empty() && !others.is_empty() && (any(&own) || any(&others))
     }
@@ -139,8 +140,8 @@ impl<'a> Part<'a> {
     pub(super) fn guards(pair: [&OnLine<'a>; 2]) -> bool {
         let [a, b] = pair;
         let takes = |lock: &OnLine<'a>, data: &OnLine<'a>| {
-            let mut threads = data.threads.keys();
-            lock.is_lock && !data.is_lock && threads.all(|it| lock.threads.contains_key(it))
+            let mut users = data.users.keys();
+            lock.is_lock && !data.is_lock && users.all(|it| lock.users.contains_key(it))
         };
         takes(a, b) || takes(b, a)
     }
@@ -159,7 +160,7 @@ impl<'a> Part<'a> {
             on_line.share += access.share;
             on_line.is_lock |= is_lock(access);
             on_line.is_all_lock &= is_lock(access);
-            *on_line.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
+            *on_line.users.entry(access.user()).or_default() |= access.op != Operation::Load;
             if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {
                 on_line.fields.push(&access.field);
             }
@@ -170,13 +171,13 @@ impl<'a> Part<'a> {
 
 impl OnLine<'_> {
     fn disturbs(&self, other: &Self) -> bool {
-        let mut pairs = (self.threads.iter())
-            .flat_map(|mine| other.threads.iter().map(move |theirs| (mine, theirs)));
+        let mut pairs = (self.users.iter())
+            .flat_map(|mine| other.users.iter().map(move |theirs| (mine, theirs)));
         pairs.any(|((a, writes), (b, also))| a != b && (*writes || *also))
     }
 
     fn is_written(&self) -> bool {
-        self.threads.values().any(|writes| *writes)
+        self.users.values().any(|writes| *writes)
     }
 
     /// Share of the finding's time that this would save on another line than `other`: what threads really share moves
@@ -232,24 +233,24 @@ fn picking<'a>(words: &[Word<'a>]) -> BTreeSet<Code<'a>> {
 
 /// Whether a thread takes both words while it has the line, and others are in its way at each.
 fn needed_together(a: &Word<'_>, b: &Word<'_>, picks: &BTreeSet<Code<'_>>) -> bool {
-    let tids: BTreeSet<u32> = a.accesses.iter().map(|it| it.tid).collect();
-    let picked = |word: &Word<'_>, tid: u32| {
-        let mut own = word.accesses.iter().filter(|it| it.tid == tid);
+    let users: BTreeSet<User> = a.accesses.iter().map(|it| it.user()).collect();
+    let picked = |word: &Word<'_>, user: User| {
+        let mut own = word.accesses.iter().filter(|it| it.user() == user);
         own.all(|it| picks.contains(&code(it)))
     };
     let same_element = a.element().is_some() && a.element() == b.element();
-    tids.into_iter().any(|tid| {
-        let one_of_both = picked(a, tid) && picked(b, tid) && !same_element;
-        a.is_shared(tid) && b.is_shared(tid) && !one_of_both
+    users.into_iter().any(|user| {
+        let one_of_both = picked(a, user) && picked(b, user) && !same_element;
+        a.is_shared(user) && b.is_shared(user) && !one_of_both
     }) || of_one_thread(a, b)
         || of_one_lock(a, b)
 }
 
 /// Whether both are one thread's own.
 fn of_one_thread(a: &Word<'_>, b: &Word<'_>) -> bool {
-    let mut all = a.accesses.iter().chain(&b.accesses).map(|it| it.tid);
+    let mut all = a.accesses.iter().chain(&b.accesses).map(|it| it.user());
     let first = all.next();
-    all.all(|tid| Some(tid) == first)
+    all.all(|user| Some(user) == first)
 }
 
 /// Whether both are words of one lock of a library, by name, or because each has code of its own, where the same code touches the words of
@@ -280,6 +281,7 @@ pub(super) mod tests {
         AccessRow {
             tid,
             thread_name: String::new(),
+            goroutine: None,
             function: "work".to_owned(),
             file: "work.cpp".to_owned(),
             line,

@@ -247,7 +247,7 @@ fn fields_in_conflict(accesses: &[AccessRow]) -> Vec<&str> {
         fields.retain(|field| written.contains(field));
         fields
     };
-    let mut found = [written(&|it| part.contains(&it.tid)), written(&|_| true)]
+    let mut found = [written(&|it| part.contains(&it.user())), written(&|_| true)]
         .into_iter()
         .filter(|fields| !fields.is_empty());
     found.next().unwrap_or_else(|| touched_fields(accesses))

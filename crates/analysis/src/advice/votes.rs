@@ -438,6 +438,7 @@ mod tests {
                 size: 8,
                 operation: Operation::Update,
                 locked: false,
+                goroutine: None,
             },
             weight,
             samples: 1,

@@ -7,6 +7,7 @@ use linewise_recording::Operation;
 
 use super::locks::is_lock;
 use crate::model::{AccessRow, ObjectRow};
+use crate::users::User;
 
 /// What is said of some accesses holds if those of so much of the time say it.
 const MOST: f64 = 0.5;
@@ -81,10 +82,10 @@ pub(super) fn awaited(accesses: &[AccessRow]) -> Option<&str> {
         words.entry(word).or_default().push(access);
     }
     let threads = |rows: &[&AccessRow], op: Operation| -> usize {
-        let tids: BTreeSet<u32> = (rows.iter().filter(|it| it.op == op))
-            .map(|it| it.tid)
+        let users: BTreeSet<User> = (rows.iter().filter(|it| it.op == op))
+            .map(|it| it.user())
             .collect();
-        tids.len()
+        users.len()
     };
     let several_update = |(word, rows): (&(u64, u32), &Vec<&AccessRow>)| {
         (threads(rows, Operation::Update) > 1).then_some(*word)
@@ -111,54 +112,54 @@ pub(super) fn awaited(accesses: &[AccessRow]) -> Option<&str> {
 const PART: f64 = 0.01;
 
 /// The threads that take part in what `accesses` are of.
-pub(super) fn taking_part(accesses: &[AccessRow]) -> BTreeSet<u32> {
-    let mut shares: BTreeMap<u32, f64> = BTreeMap::new();
+pub(super) fn taking_part(accesses: &[AccessRow]) -> BTreeSet<User> {
+    let mut shares: BTreeMap<User, f64> = BTreeMap::new();
     for access in accesses {
-        *shares.entry(access.tid).or_default() += access.share;
+        *shares.entry(access.user()).or_default() += access.share;
     }
     let all: f64 = shares.values().sum();
     let part = shares.into_iter().filter(|(_, share)| *share >= PART * all);
-    part.map(|(tid, _)| tid).collect()
+    part.map(|(user, _)| user).collect()
 }
 
 /// The accesses of these threads by word.
 fn words<'a>(
     accesses: &'a [AccessRow],
-    threads: &BTreeSet<u32>,
+    users: &BTreeSet<User>,
 ) -> BTreeMap<(u64, u32), Vec<&'a AccessRow>> {
     let mut words: BTreeMap<(u64, u32), Vec<&AccessRow>> = BTreeMap::new();
-    for access in accesses.iter().filter(|it| threads.contains(&it.tid)) {
+    for access in accesses.iter().filter(|it| users.contains(&it.user())) {
         let word = (access.line_address, access.offset);
         words.entry(word).or_default().push(access);
     }
     words
 }
 
-fn tids<'a>(rows: impl IntoIterator<Item = &'a &'a AccessRow>) -> BTreeSet<u32> {
-    rows.into_iter().map(|it| it.tid).collect()
+fn users<'a>(rows: impl IntoIterator<Item = &'a &'a AccessRow>) -> BTreeSet<User> {
+    rows.into_iter().map(|it| it.user()).collect()
 }
 
 /// Whether pairs of threads hand something over: one fills slots and the other takes what is in them, so that the two write in
 /// different code. What both add to, and a word of three, is something else.
 pub(super) fn is_handover(accesses: &[AccessRow]) -> bool {
     let mut words = words(accesses, &taking_part(accesses));
-    words.retain(|_, rows| tids(rows.iter()).len() > 1);
+    words.retain(|_, rows| users(rows.iter()).len() > 1);
     // Each does its own part: what both do alike, as neighbours in a grid do, hands nothing over.
-    let mut parts: BTreeMap<u32, BTreeSet<(&str, &str, u32)>> = BTreeMap::new();
+    let mut parts: BTreeMap<User, BTreeSet<(&str, &str, u32)>> = BTreeMap::new();
     for row in words.values().flatten().filter(|it| writes(it)) {
         let code = (row.function.as_str(), row.file.as_str(), row.line);
-        parts.entry(row.tid).or_default().insert(code);
+        parts.entry(row.user()).or_default().insert(code);
     }
     let hands_over = |rows: &Vec<&AccessRow>| {
-        let tids: Vec<u32> = tids(rows.iter()).into_iter().collect();
-        let writers: Vec<_> = tids.iter().filter_map(|tid| parts.get(tid)).collect();
+        let users: Vec<User> = users(rows.iter()).into_iter().collect();
+        let writers: Vec<_> = users.iter().filter_map(|it| parts.get(it)).collect();
         let apart = match writers.as_slice() {
             [one, other] => one.is_disjoint(other),
             _ => true,
         };
-        let of_several = self::tids(rows.iter().filter(|it| writes(it))).len() > 1;
+        let of_several = self::users(rows.iter().filter(|it| writes(it))).len() > 1;
         let is_added_to = of_several && rows.iter().any(|it| it.op == Operation::Update);
-        tids.len() == 2 && apart && !is_added_to
+        users.len() == 2 && apart && !is_added_to
     };
     !words.is_empty() && words.values().all(hands_over) && !accesses.iter().any(is_lock)
 }
@@ -251,20 +252,20 @@ pub(super) fn written_by_one(accesses: &[AccessRow]) -> Option<SingleWriter<'_>>
         let word = (access.line_address, access.offset);
         words.entry(word).or_default().push(access);
     }
-    words.retain(|_, rows| rows.iter().any(|row| row.tid != rows[0].tid));
+    words.retain(|_, rows| rows.iter().any(|row| row.user() != rows[0].user()));
     let part = taking_part(accesses);
     let has_one_writer = |rows: &Vec<&AccessRow>| {
-        let writers = rows.iter().filter(|it| writes(it)).map(|row| row.tid);
-        let mut writers = writers.filter(|tid| part.contains(tid));
+        let writers = rows.iter().filter(|it| writes(it)).map(|row| row.user());
+        let mut writers = writers.filter(|user| part.contains(user));
         let first = writers.next();
-        first.is_some() && writers.all(|tid| Some(tid) == first)
+        first.is_some() && writers.all(|user| Some(user) == first)
     };
     // Of an array that is named as a whole the elements have one writer, too.
-    let mut writers: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    let mut writers: BTreeMap<&str, BTreeSet<User>> = BTreeMap::new();
     let written = accesses.iter().filter(|row| writes(row));
-    for row in written.filter(|row| part.contains(&row.tid)) {
+    for row in written.filter(|row| part.contains(&row.user())) {
         let name = row.field.split('[').next().unwrap_or_default();
-        writers.entry(name).or_default().insert(row.tid);
+        writers.entry(name).or_default().insert(row.user());
     }
     let has_one_writer_each = words.values().flatten().all(|row| {
         let array = row.field.split_once('[').map(|(array, _)| array);
@@ -284,11 +285,11 @@ fn writes(access: &AccessRow) -> bool {
 /// Whether two threads read each other's word, as the two sides of a ring do; slots that an index picks say nothing of it.
 pub(super) fn read_each_other(words: &SingleWriter<'_>) -> bool {
     let indices = words.values().filter(|rows| !rows[0].field.contains('['));
-    let ways: BTreeSet<(u32, u32)> = indices
+    let ways: BTreeSet<(User, User)> = indices
         .flat_map(|rows| {
-            let writer = rows.iter().find(|it| writes(it)).map(|it| it.tid);
-            let readers = rows.iter().filter(move |it| Some(it.tid) != writer);
-            readers.filter_map(move |it| Some((writer?, it.tid)))
+            let writer = rows.iter().find(|it| writes(it)).map(|it| it.user());
+            let readers = rows.iter().filter(move |it| Some(it.user()) != writer);
+            readers.filter_map(move |it| Some((writer?, it.user())))
         })
         .collect();
     ways.iter().any(|(a, b)| ways.contains(&(*b, *a)))
@@ -302,8 +303,8 @@ pub(super) fn copies<'a>(accesses: &'a [AccessRow], beside: &'a [AccessRow]) -> 
         let word = (access.line_address, access.offset);
         words.entry(word).or_default().push(access);
     }
-    let code = |it: &AccessRow| (it.tid, it.file.clone(), it.line);
-    let foreign = |rows: &&Vec<&AccessRow>| rows.iter().any(|it| it.tid != rows[0].tid);
+    let code = |it: &AccessRow| (it.user(), it.file.clone(), it.line);
+    let foreign = |rows: &&Vec<&AccessRow>| rows.iter().any(|it| it.user() != rows[0].user());
     let looks: BTreeSet<_> = (words.values().filter(foreign).flatten())
         .filter(|it| !writes(it) && it.line > 0)
         .map(|it| code(it))

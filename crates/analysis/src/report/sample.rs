@@ -469,6 +469,7 @@ fn access(
     AccessRow {
         tid,
         thread_name: thread_name.to_owned(),
+        goroutine: None,
         function: function.to_owned(),
         file: file.to_owned(),
         line,

@@ -21,8 +21,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use linewise_recording::{
-    Address, CpuId, Operation, Pid, SharedMemory, Switch, Tid, Time, Trap, Watch,
+    Address, CpuId, Operation, Pid, Sample, SampleClass, SharedMemory, Switch, Tid, Time, Trap,
+    Watch,
 };
+
+use crate::users::Goroutines;
 
 /// A wait up to this long means that the thread was at work on the chunk, ns. What a trap takes a
 /// virtual machine varies by some 15 µs, by how busy it is, and now and then by 30: a shorter limit
@@ -85,9 +88,42 @@ pub struct Touch {
     pub operation: Operation,
     /// Whether it is locked.
     pub locked: bool,
+    /// The goroutine that does it, where it is known.
+    pub goroutine: Option<Address>,
 }
 
 impl Touch {
+    /// What a sample touched; `None` if it is none of an access.
+    pub(crate) fn sampled(
+        sample: &Sample,
+        shared: &SharedMemory,
+        goroutines: &Goroutines,
+    ) -> Option<Self> {
+        let is_access = sample.class == SampleClass::Access;
+        Some(Self {
+            pid: sample.pid,
+            ip: sample.access_ip,
+            address: shared.home(sample.pid, sample.address).1,
+            size: sample.size,
+            operation: sample.operation.filter(|_| is_access)?,
+            locked: sample.locked,
+            goroutine: goroutines.at(sample.tid, sample.time),
+        })
+    }
+
+    /// What a trap touched.
+    pub(crate) fn trapped(trap: &Trap, shared: &SharedMemory, goroutines: &Goroutines) -> Self {
+        Self {
+            pid: trap.pid,
+            ip: trap.access_ip,
+            address: shared.home(trap.pid, trap.address).1,
+            size: trap.size,
+            operation: trap.operation,
+            locked: trap.locked,
+            goroutine: goroutines.at(trap.tid, trap.time),
+        }
+    }
+
     /// Whether the two have a byte in common.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let end = |touch: &Self| touch.address.0 + u64::from(touch.size);
@@ -118,6 +154,22 @@ impl Encounter {
         self.traps += other.traps;
         for (&touch, count) in &other.accesses {
             *self.accesses.entry(touch).or_default() += count;
+        }
+    }
+
+    /// What its watches that saw nothing say: of which chunks there are how many.
+    pub(super) fn in_vain(&self) -> Self {
+        let of = |waits: Waits| Waits {
+            watches: waits.watches - waits.present - waits.late_traps,
+            ..Waits::default()
+        };
+        let chunks = self.chunks.each_ref().map(|chunk| ChunkWaits {
+            any: of(chunk.any),
+            writes: of(chunk.writes),
+        });
+        Self {
+            chunks,
+            ..Self::default()
         }
     }
 
@@ -411,13 +463,14 @@ pub(super) fn by_watch(traps: &[Trap]) -> HashMap<u64, Vec<&Trap>> {
 
 /// Sorts all watches and traps by line and thread.
 #[must_use]
-pub fn encounters(
+pub(crate) fn encounters(
     watches: &[Watch],
     traps: &[Trap],
     line_size: u64,
     at_once: AtOnce,
     stays: &Stays<'_>,
     shared: &SharedMemory,
+    goroutines: &Goroutines,
 ) -> Encounters {
     let by_watch = by_watch(traps);
     let mut found = Encounters::new();
@@ -448,15 +501,8 @@ pub fn encounters(
             };
             waits.watches += 1;
             encounter.traps += 1;
-            let access = Touch {
-                pid: trap.pid,
-                ip: trap.access_ip,
-                address: shared.home(trap.pid, trap.address).1,
-                size: trap.size,
-                operation: trap.operation,
-                locked: trap.locked,
-            };
-            *encounter.accesses.entry(access).or_default() += 1;
+            let touch = Touch::trapped(trap, shared, goroutines);
+            *encounter.accesses.entry(touch).or_default() += 1;
             let on_cpu = stays.on_cpu_ns(trap.tid, watch.armed, trap.time);
             let wait = at_once.wait_ns(trap, on_cpu);
             if wait <= PRESENT_NS {

@@ -51,7 +51,15 @@ fn one_with(watches: &[Watch], traps: &[Trap], switches: &[Switch]) -> Encounter
         delay_ns: 10_000.0,
     };
     let (stays, shared) = (Stays::new(switches), SharedMemory::default());
-    let found = encounters(watches, traps, 64, at_once, &stays, &shared);
+    let found = encounters(
+        watches,
+        traps,
+        64,
+        at_once,
+        &stays,
+        &shared,
+        &Goroutines::default(),
+    );
     found[&(Pid(1), Address(0x1000))][&Tid(2)].clone()
 }
 

@@ -313,6 +313,7 @@ mod tests {
                     size: 8,
                     operation: Operation::Load,
                     locked: false,
+                    goroutine: None,
                 },
                 weight: 60_000.0,
                 samples: 600,

@@ -36,7 +36,8 @@ pub mod working_set;
 
 pub(crate) use clusters::Clusters;
 pub use curve::{Curves, TransferCurve};
-pub use encounter::{Encounter, Encounters, Stays, Touch, encounters};
+pub(crate) use encounter::encounters;
+pub use encounter::{Encounter, Encounters, Stays, Touch};
 
 use linewise_recording::{RunInfo, Tables};
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,12 @@
 //! The view on invented rows with a known answer.
 
 use linewise_recording::{
-    AddressOrigin, CpuId, Latency, Map, MapKind, Overhead, RunInfo, Sample, SampleClass,
-    SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
+    AddressOrigin, CpuId, GoroutineChange, Latency, Map, MapKind, Overhead, RunInfo, Sample,
+    SampleClass, SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
 };
 
 use super::*;
+use crate::users::Goroutines;
 
 const LINE: u64 = 0x1000;
 /// One sample stands for 2 ms.
@@ -20,6 +21,7 @@ struct Rows {
     traps: Vec<Trap>,
     switches: Vec<Switch>,
     maps: Vec<Map>,
+    goroutines: Vec<GoroutineChange>,
 }
 
 impl Rows {
@@ -212,6 +214,7 @@ impl Rows {
             switches: &self.switches,
             latencies,
             shared: &SharedMemory::of(&self.maps),
+            goroutines: &Goroutines::new(&self.goroutines),
         })
     }
 }

@@ -228,6 +228,7 @@ macro_rules! all_tables {
             marks: Mark,
             stack_frames: StackFrame,
             type_allocations: TypeAllocation,
+            goroutines: GoroutineChange,
         }
     };
 }

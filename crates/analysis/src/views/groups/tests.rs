@@ -130,6 +130,7 @@ fn threads_that_take_turns_at_a_line_belong_together_and_those_that_only_read_do
         size: 8,
         operation,
         locked: false,
+        goroutine: None,
     };
     let place = |tid, operation| Place {
         tid: Tid(tid),

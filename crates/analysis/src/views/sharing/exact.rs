@@ -269,6 +269,7 @@ impl Rows<'_> {
                             .unwrap_or(Operation::Load),
                         // Whether it is does not change what the model counts.
                         locked: true,
+                        goroutine: None,
                     },
                     weight: used.waited * bytes as f64 / all.max(1) as f64,
                     samples: 0,

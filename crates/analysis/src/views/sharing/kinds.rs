@@ -44,6 +44,15 @@ pub(super) const UNKNOWN: Estimate = Estimate {
 /// Samples that there may have been where none is (Poisson, 95 %).
 const UNSEEN: f64 = 3.0;
 
+/// What a trap counts beside a sample: it shows a place where a thread loses no time, such as a plain store, but not how often
+/// it comes there, since a watch traps once at a chunk whether that is touched often or seldom.
+pub(super) const TRAP: f64 = 0.02;
+
+/// Whether so many samples at a line, or traps, tell where it is touched.
+pub(super) fn is_telling(samples: u64, traps: u64) -> bool {
+    samples >= TELLING_SAMPLES || traps >= u64::from(TELLING_WATCHES)
+}
+
 /// What a thread does at a line.
 pub(super) struct Visitor<'a> {
     /// Where it touches the line, and how much that counts.
@@ -52,6 +61,8 @@ pub(super) struct Visitor<'a> {
     pub(super) sampled: Vec<(Touch, f64)>,
     /// Its samples at the line.
     pub(super) samples: u64,
+    /// Whether enough was seen of it to know where it touches the line: see [`is_telling`].
+    pub(super) is_known: bool,
     /// Each of them, in their order.
     pub(super) seen: &'a [(Time, Touch)],
     /// Its time at the line, ns.
@@ -126,11 +137,6 @@ impl Visitor<'_> {
             most: if is_known { share } else { 1.0 },
             is_known,
         }
-    }
-
-    /// Whether enough was seen of it to know where it touches the line.
-    fn is_known(&self) -> bool {
-        self.samples >= TELLING_SAMPLES || self.met.is_some_and(|met| met.traps >= 3)
     }
 
     /// Whether enough was seen of it to say that it does not use the bytes of a touch.
@@ -208,7 +214,7 @@ pub(super) fn true_share(
         |(touch, _): &&(Touch, f64)| touch.operation != Operation::Load || from_writes;
     let touches: Vec<&(Touch, f64)> = to.touches.iter().filter(conflicting).collect();
     if touches.is_empty() {
-        let only_reads = !to.touches.is_empty() && from.is_known();
+        let only_reads = !to.touches.is_empty() && from.is_known;
         return if only_reads {
             Estimate::default()
         } else {
@@ -274,7 +280,7 @@ fn with_accesses(
     let also = match shared > 0.0 {
         true => own * (by_word.into_values().sum::<f64>() / transfers.max(1.0)).min(1.0),
         // So little may have been seen of it that it touches the other's words, too.
-        false if !to.is_known() => own,
+        false if !to.is_known => own,
         false => 0.0,
     };
     ((shared + open + also) / all).min(1.0)
@@ -301,6 +307,7 @@ mod tests {
                 size: 8,
                 operation,
                 locked: false,
+                goroutine: None,
             };
             // One that was only trapped counts a little.
             (touch, if samples > 0 { samples as f64 } else { 0.1 })
@@ -311,6 +318,7 @@ mod tests {
             touches: rows.iter().map(touch).collect(),
             sampled: sampled.map(touch).collect(),
             samples,
+            is_known: is_telling(samples, 0),
             seen: &[],
             at_line_ns: samples as f64 * 1e6,
             met: None,

@@ -14,6 +14,7 @@ mod sampled;
 mod scattered;
 mod stays;
 mod thread_time;
+mod users;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -153,6 +154,8 @@ pub struct SharingView {
     pub turns: Vec<TurnLine>,
     /// Lines that several threads were seen at, of which none was met there by another that was at work.
     pub unmet: u64,
+    /// Lines that one goroutine alone uses, which several threads ran one after the other.
+    pub of_one_goroutine: u64,
     /// About so many lines that several threads use, more than a private cache holds.
     pub spread: u64,
     /// Whether no latency was measured. From samples nothing can then be said of costs and

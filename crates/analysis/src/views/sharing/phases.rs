@@ -139,6 +139,7 @@ mod tests {
             size: 8,
             operation: Operation::Update,
             locked: true,
+            goroutine: None,
         };
         let at = |i| (Time(start + i * 3 * MS), touch(word(i)));
         (0..400).map(at).collect()

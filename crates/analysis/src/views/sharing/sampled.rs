@@ -7,9 +7,10 @@ use linewise_recording::{Address, Operation, Pid, Tid};
 use super::super::curve::Curves;
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounters};
 use super::cpus::spread_over_cpus;
-use super::kinds::{UNKNOWN, Visitor, true_share};
+use super::kinds::{TRAP, UNKNOWN, Visitor, is_telling, true_share};
 use super::scattered::scattered;
 use super::stays::{Around, Input, LineStays, RunningSlices, stays};
+use super::users::LineUsers;
 use super::waits::{Presence, Wait, balance, wait_of};
 use super::{Basis, Estimate, Flow, LineSharing, SharingView, TurnLine, Z90};
 
@@ -35,6 +36,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         at_once,
         &on_cpus,
         input.shared,
+        input.goroutines,
     );
     let mut view = SharingView::default();
     let (stays, running, tracks) = stays(input, &curves);
@@ -127,6 +129,9 @@ impl SharingView {
         met: &HashMap<Tid, Encounter>,
         on_cpus: &Stays<'_>,
     ) -> &mut u64 {
+        if LineUsers::of(stays, met).is_some_and(|it| it.is_of_one()) {
+            return &mut self.of_one_goroutine;
+        }
         match take_turns(stays, met, on_cpus) {
             true => &mut self.taking_turns,
             false => &mut self.unmet,
@@ -177,6 +182,12 @@ fn line_sharing(
     for wait in &mut waits {
         wait.leave_out_upgrades(|tid| visitors.get(&tid).is_some_and(Visitor::writes));
     }
+    let users = LineUsers::of(stays, met).filter(|_| truly.is_none());
+    if users.as_ref().is_some_and(LineUsers::is_of_one) {
+        return None;
+    }
+    let all: f64 = waits.iter().map(|wait| wait.transfers.value).sum();
+    let truly = truly.or_else(|| Some(users?.truly(all, stays.span_ns())));
     let mut transfers = Estimate::default();
     let mut cost_ns = Estimate::default();
     let mut flows = Vec::new();
@@ -364,6 +375,10 @@ fn visitors<'a>(
             touches: touches(tid, stays, met),
             sampled: sampled(tid, stays).collect(),
             samples: stay.map_or(0, |stay| stay.samples),
+            is_known: is_telling(
+                stay.map_or(0, |stay| stay.samples),
+                met.get(&tid).map_or(0, |met| met.traps),
+            ),
             seen: stay.map_or(&[], |stay| &stay.seen),
             at_line_ns: stay.map_or(0.0, |stay| stay.weight_ns),
             met: met.get(&tid),
@@ -372,11 +387,8 @@ fn visitors<'a>(
     tids.into_iter().map(|tid| (tid, visitor(tid))).collect()
 }
 
-/// Where a thread touches the line, by the time that its samples lost there. Traps count a little:
-/// they show the places where a thread loses no time, such as plain stores, but not how often it
-/// comes there, since a watch traps once at a chunk whether that is touched often or seldom.
+/// Where a thread touches the line, by the time that its samples lost there. Traps count a little: see [`TRAP`].
 fn touches(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<(Touch, f64)> {
-    const TRAP: f64 = 0.02;
     let trapped = met.get(&tid).into_iter().flat_map(|met| &met.accesses);
     sampled(tid, stays)
         .chain(trapped.map(|(&touch, &count)| (touch, f64::from(count) * TRAP)))

@@ -12,6 +12,7 @@ use super::super::encounter::{Encounter, Stays, Touch};
 use super::moments::Moments;
 use super::phases::{Tracks, together};
 use super::{Estimate, Place};
+use crate::users::Goroutines;
 
 /// Slice of the run in which a line counts as in use when it was sampled at all, ns.
 const SLICE_NS: u64 = 250_000_000;
@@ -33,6 +34,8 @@ pub struct Input<'a> {
     pub latencies: &'a [Latency],
     /// Which memory processes share.
     pub shared: &'a SharedMemory,
+    /// Which goroutines threads ran.
+    pub(crate) goroutines: &'a Goroutines,
 }
 
 /// What the samples say of one thread at one line.
@@ -272,7 +275,7 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
     let mut in_calls: BTreeMap<(Pid, Address), f64> = BTreeMap::new();
     let home = |sample: &Sample| {
         let (pid, address) = input.shared.home(sample.pid, sample.address);
-        (address, (pid, address.line(input.info.line_size)))
+        (pid, address.line(input.info.line_size))
     };
     for sample in input.samples {
         let slice = sample.time.0 / SLICE_NS;
@@ -282,13 +285,13 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
         seen.moments.note(sample.cpu, sample.time);
         seen.unknown += u64::from(sample.class == SampleClass::Unknown);
         if sample.class == SampleClass::Kernel && sample.address != Address(0) {
-            *in_calls.entry(home(sample).1).or_default() += sample.weight as f64;
+            *in_calls.entry(home(sample)).or_default() += sample.weight as f64;
         }
-        let operation = (sample.operation).filter(|_| sample.class == SampleClass::Access);
-        let (address, key) = home(sample);
+        let touch = Touch::sampled(sample, input.shared, input.goroutines);
+        let key = home(sample);
         let track = tracks.entry(sample.tid).or_default();
-        track.push((sample.time, operation.map_or(Address(0), |_| key.1)));
-        let Some(operation) = operation else {
+        track.push((sample.time, touch.map_or(Address(0), |_| key.1)));
+        let Some(touch) = touch else {
             continue;
         };
         let line = lines.entry(key).or_default();
@@ -308,16 +311,8 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
         if let Some(curve) = curves.nearest(sample.time.0) {
             *stay.by_curve.entry(curve).or_default() += weight;
         }
-        let key = Touch {
-            pid: sample.pid,
-            ip: sample.access_ip,
-            address,
-            size: sample.size,
-            operation,
-            locked: sample.locked,
-        };
-        stay.seen.push((sample.time, key));
-        let place = stay.places.entry(key).or_default();
+        stay.seen.push((sample.time, touch));
+        let place = stay.places.entry(touch).or_default();
         place.0 += weight;
         place.1 += 1;
     }

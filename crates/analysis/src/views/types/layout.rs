@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use linewise_recording::{Tid, TypeMember};
 use serde::{Deserialize, Serialize};
 
+use crate::users::User;
 use crate::views::Clusters;
 
 /// Members of a type that is laid out anew, at most.
@@ -218,20 +219,20 @@ fn together(usage: &Usage<'_>, unit_of: &HashMap<usize, usize>, units: usize) ->
     let mut together = Clusters::apart(units);
     for object in usage.objects.values() {
         // By unit: who uses it, and whether that writes.
-        let mut users: BTreeMap<usize, BTreeMap<Tid, bool>> = BTreeMap::new();
-        for ((member, tid), uses) in object {
+        let mut users: BTreeMap<usize, BTreeMap<User, bool>> = BTreeMap::new();
+        for ((member, user), uses) in object {
             if let Some(unit) = unit_of.get(member) {
                 let of_unit = users.entry(*unit).or_default();
-                *of_unit.entry(*tid).or_default() |= uses.stores > 0.0;
+                *of_unit.entry(*user).or_default() |= uses.stores > 0.0;
             }
         }
-        let shared: Vec<(usize, BTreeMap<Tid, bool>)> = users
+        let shared: Vec<(usize, BTreeMap<User, bool>)> = users
             .into_iter()
             .filter(|(_, users)| users.len() > 1 && users.values().any(|writes| *writes))
             .collect();
         for (i, (a, by)) in shared.iter().enumerate() {
             for (b, others) in &shared[..i] {
-                if by.keys().any(|tid| others.contains_key(tid)) {
+                if by.keys().any(|user| others.contains_key(user)) {
                     together.join(*a, *b);
                 }
             }
@@ -303,14 +304,14 @@ fn too_near(
 }
 
 /// Who writes and who reads a unit, over all objects.
-fn who(usage: &Usage<'_>, unit: &Unit) -> (BTreeSet<Tid>, BTreeSet<Tid>) {
+fn who(usage: &Usage<'_>, unit: &Unit) -> (BTreeSet<User>, BTreeSet<User>) {
     let (mut writers, mut readers) = (BTreeSet::new(), BTreeSet::new());
-    for ((member, tid), uses) in usage.objects.values().flatten() {
+    for ((member, user), uses) in usage.objects.values().flatten() {
         if unit.members.contains(member) {
             if uses.stores > 0.0 {
-                writers.insert(*tid);
+                writers.insert(*user);
             } else {
-                readers.insert(*tid);
+                readers.insert(*user);
             }
         }
     }
@@ -324,12 +325,19 @@ fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
         writers.extend(w);
         readers.extend(r);
     }
-    let list = |threads: &BTreeSet<Tid>| -> String {
+    let list = |users: &BTreeSet<User>| -> String {
+        let threads: Vec<&Tid> = (users.iter()).filter_map(User::thread).collect();
+        // Nothing names a goroutine.
+        match users.len() - threads.len() {
+            0 => {}
+            1 => return "one goroutine".to_owned(),
+            goroutines => return format!("{goroutines} goroutines"),
+        }
         if threads.len() > 3 {
             return format!("{} threads", threads.len());
         }
         let names: Vec<String> = threads
-            .iter()
+            .into_iter()
             .map(|tid| {
                 let name = usage.names.get(tid).copied().unwrap_or_default();
                 // The number says nothing in the next run, so it is there for threads of one name alone.

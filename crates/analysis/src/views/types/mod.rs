@@ -23,6 +23,7 @@ use linewise_recording::{
 use serde::{Deserialize, Serialize};
 
 use crate::own_code::Packages;
+use crate::users::{Goroutines, User};
 pub use layout::{Group, Layout};
 pub(crate) use layout::{declaration, padded_field};
 pub(crate) use owner::owner;
@@ -64,6 +65,8 @@ pub struct Input<'a> {
     pub maps: &'a [Map],
     /// Which memory processes share.
     pub shared: &'a SharedMemory,
+    /// Which goroutines threads ran.
+    pub(crate) goroutines: &'a Goroutines,
     /// Table `frames`: why code has no debug info.
     pub frames: &'a [Frame],
     /// CPU time of all threads, ns.
@@ -349,7 +352,8 @@ impl<'a> Profile<'_, 'a> {
             }
             seen.holders.add_cost(row, weight);
             seen.touch(row, &members, sample.tid, sample.operation, 1.0);
-            seen.touch_object(row, &members, home, sample.tid, sample.operation);
+            let user = self.input.goroutines.user(sample.tid, sample.time);
+            seen.touch_object(row, &members, home, user, sample.operation);
         }
     }
 
@@ -374,7 +378,8 @@ impl<'a> Profile<'_, 'a> {
             let operation = Some(trap.operation);
             seen.touch(row, &members, trap.tid, operation, 1.0);
             let home = self.input.shared.home(trap.pid, trap.address);
-            seen.touch_object(row, &members, home, trap.tid, operation);
+            let user = self.input.goroutines.user(trap.tid, trap.time);
+            seen.touch_object(row, &members, home, user, operation);
         }
     }
 
@@ -464,7 +469,13 @@ impl<'a> Profile<'_, 'a> {
                     crate::resolve::byte_runs(bytes, self.input.line_size).first()
                 {
                     let address = Address(line.0.saturating_add(*first));
-                    seen.touch_object(typed, &members, (pid, address), tid, operation);
+                    seen.touch_object(
+                        typed,
+                        &members,
+                        (pid, address),
+                        User::Thread(tid),
+                        operation,
+                    );
                 }
             }
         }
@@ -590,7 +601,7 @@ impl<'a> Seen<'a> {
         row: &TypedAccess,
         members: &[usize],
         (pid, address): (Pid, Address),
-        tid: Tid,
+        user: User,
         operation: Option<Operation>,
     ) {
         // Which element of an array in the type was touched is not known, so where the object
@@ -606,7 +617,10 @@ impl<'a> Seen<'a> {
         }
         let object = self.objects.entry((pid, base)).or_default();
         for &member in members {
-            object.entry((member, tid)).or_default().add(operation, 1.0);
+            object
+                .entry((member, user))
+                .or_default()
+                .add(operation, 1.0);
         }
     }
 }

@@ -66,6 +66,7 @@ fn input<'a>(
         threads: &[],
         maps: &[],
         shared: Box::leak(Box::default()),
+        goroutines: Box::leak(Box::default()),
         frames: &[],
         thread_ns: 1000.0,
     }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use linewise_recording::{Operation, Pid, Tid};
 use serde::{Deserialize, Serialize};
 
+use crate::users::User;
+
 /// Loads and stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Use {
@@ -27,8 +29,8 @@ impl Use {
     }
 }
 
-/// Use of objects (by first byte), by member and thread.
-pub(super) type Objects = BTreeMap<(Pid, u64), BTreeMap<(usize, Tid), Use>>;
+/// Use of objects (by first byte), by member and who uses it.
+pub(super) type Objects = BTreeMap<(Pid, u64), BTreeMap<(usize, User), Use>>;
 
 pub(super) fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 {

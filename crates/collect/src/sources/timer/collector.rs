@@ -29,6 +29,7 @@ use crate::sources::timer::code::CodeCache;
 use crate::sources::timer::cpu_times::CpuTimes;
 use crate::sources::timer::decode::{Access, AccessReader, Waiting, Which};
 use crate::sources::timer::duty::{Duty, Turn};
+use crate::sources::timer::goroutines::Goroutines;
 use crate::sources::timer::runs::Runs;
 use crate::sources::timer::samplers::Samplers;
 use crate::sources::timer::silence::Silence;
@@ -77,6 +78,7 @@ pub(crate) struct Collector<K: Kernel> {
     code: CodeCache,
     reader: AccessReader,
     bases: ThreadBases,
+    goroutines: Goroutines,
     threads: Threads,
     stacks: Stacks,
     callers: Callers,
@@ -140,6 +142,7 @@ impl<K: Kernel> Collector<K> {
             code: CodeCache::new(costs.skid.rule),
             reader: AccessReader::new(),
             bases: ThreadBases::default(),
+            goroutines: Goroutines::default(),
             // The kernel can lose samplers of threads, and their switches with them.
             threads: Threads::new(!weighs),
             stacks: Stacks::default(),
@@ -309,6 +312,8 @@ impl<K: Kernel> Collector<K> {
         if self.duty.is_on() {
             self.threads.seen_on(tid, CpuId(record.cpu), time);
         }
+        let goroutine = self.goroutines.seen(&self.kernel, &record);
+        self.writer.push(goroutine)?;
         let mut sample = Sample {
             time,
             pid,
@@ -428,6 +433,8 @@ impl<K: Kernel> Collector<K> {
         for Closed { row, traps } in closed {
             self.was_watched(&row, traps.last().map(|(_, trap)| Time(trap.time)));
             for (chunk, record) in traps {
+                let goroutine = self.goroutines.seen(&self.kernel, &record);
+                self.writer.push(goroutine)?;
                 let trap = self.trap(
                     row.id,
                     row.address.line(watched_bytes(self.info.line_size)),

@@ -20,6 +20,7 @@ mod description;
 mod duty;
 mod fence;
 pub(crate) mod flow;
+mod goroutines;
 mod recompute;
 mod reuse;
 mod runs;

@@ -91,6 +91,7 @@ impl<K: Kernel> Collector<K> {
         self.code.forget(pid.0);
         self.callers.forget(pid.0);
         self.bases.forget(tid.0);
+        self.goroutines.forget(tid.0);
         self.mapped_lately.insert(pid);
         if let Some(heap) = &mut self.heap {
             heap.replaced(pid, time);
@@ -100,6 +101,7 @@ impl<K: Kernel> Collector<K> {
     /// A thread began, and with it a process where it has its number.
     fn forked(&mut self, (pid, tid): (Pid, Tid), parent: Pid, time: Time) -> Result<(), Error> {
         self.bases.forget(tid.0);
+        self.goroutines.forget(tid.0);
         if let Some(flow) = &mut self.flow {
             flow.thread_began(pid, time);
         }

@@ -15,9 +15,14 @@ use crate::kernel::Processes;
 /// Descriptors remembered of all processes; the memory begins anew when there are more.
 const REMEMBERED: usize = 1 << 16;
 
+/// A process of which so many samples and traps are of none is no Go program.
+const TRIES: u32 = 1_000;
+
 /// What is known of goroutines and of who runs them.
 #[derive(Debug, Default)]
 pub(crate) struct Goroutines {
+    /// Of each process how many samples and traps were of none; `None` once one was of a goroutine.
+    in_vain: HashMap<u32, Option<u32>>,
     /// By process and descriptor, the stack: its first byte and one past its last.
     stacks: HashMap<(u32, u64), [u64; 2]>,
     /// What each thread ran when it was seen last.
@@ -32,18 +37,21 @@ impl Goroutines {
         record: &SampleRecord,
     ) -> Option<GoroutineChange> {
         let registers = record.registers?;
-        let descriptor = registers.goroutine().filter(|&it| is_in_heap(it));
-        if descriptor.is_none() && !self.last.contains_key(&record.tid) {
+        let in_vain = self.in_vain.get(&record.pid).copied().flatten();
+        if in_vain.is_some_and(|it| it >= TRIES) {
             return None;
         }
         let sp = registers.stack_pointer();
         let runs = |it: &u64| self.runs(kernel, record.pid, *it, sp);
-        let goroutine = Address(descriptor.filter(runs).unwrap_or(0));
+        let goroutine = Address(registers.goroutine().filter(runs).unwrap_or(0));
+        if goroutine.0 == 0 && !self.last.contains_key(&record.tid) {
+            return None;
+        }
         let time = Time(record.time);
         let before = self.last.insert(record.tid, (time, goroutine));
         // Of a thread that changed its CPU, records may come in another order than they were made.
         let is_new = before.is_none_or(|(at, what)| what != goroutine || at > time);
-        (is_new && (before.is_some() || goroutine.0 != 0)).then_some(GoroutineChange {
+        is_new.then_some(GoroutineChange {
             time,
             pid: Pid(record.pid),
             tid: Tid(record.tid),
@@ -60,6 +68,11 @@ impl Goroutines {
             return true;
         }
         // It is new, or its stack has grown, which moves it.
+        let in_vain = self.in_vain.entry(pid).or_insert(Some(0));
+        *in_vain = in_vain.map(|it| it + 1);
+        if descriptor == 0 || descriptor % 8 != 0 {
+            return false;
+        }
         let mut bytes = [0; 16];
         let read = kernel.read_memory(pid, descriptor, &mut bytes);
         if read.is_err() || read.is_ok_and(|got| got < bytes.len()) {
@@ -72,6 +85,7 @@ impl Goroutines {
                 self.stacks.clear();
             }
             self.stacks.insert((pid, descriptor), stack);
+            *in_vain = None;
         }
         around(stack)
     }
@@ -79,10 +93,102 @@ impl Goroutines {
     /// A thread of this id began, or runs another program.
     pub(crate) fn forget(&mut self, tid: u32) {
         self.last.remove(&tid);
+        self.in_vain.remove(&tid);
     }
 }
 
-/// Whether Go has its heap there: it asks for 0xc0_0000_0000, and where that is taken for the same in another TiB.
-fn is_in_heap(address: u64) -> bool {
-    (address >> 32) & 0xff == 0xc0 && address >> 47 == 0
+#[cfg(test)]
+mod tests {
+    use linewise_machine::records::ReadFormat;
+    use linewise_machine::registers::Registers;
+
+    use super::*;
+    use crate::kernel::invented::Invented;
+
+    const STACK: u64 = 0x7000_0000;
+    /// Two descriptors, whose stacks are neighbours.
+    const FIRST: u64 = 0x2050_c35e_2000;
+    const SECOND: u64 = FIRST + 16;
+
+    fn kernel() -> Invented {
+        let kernel = Invented::new();
+        let words = [STACK, STACK + 0x1000, STACK + 0x1000, STACK + 0x2000];
+        let bytes = words.iter().flat_map(|it| it.to_le_bytes()).collect();
+        kernel.with(|world| {
+            let process = world.processes.entry(1).or_default();
+            process.memory.push((FIRST, bytes));
+        });
+        kernel
+    }
+
+    /// A sample of thread 1 with what the register of goroutines holds.
+    fn sample(time: u64, descriptor: u64, sp: u64) -> SampleRecord {
+        // r14 and sp on x86-64, x28 and sp on aarch64.
+        let numbers = if cfg!(target_arch = "x86_64") {
+            (22, 7)
+        } else {
+            (28, 31)
+        };
+        SampleRecord {
+            ip: 0,
+            in_kernel: false,
+            pid: 1,
+            tid: 1,
+            time,
+            address: 0,
+            id: 0,
+            cpu: 0,
+            period: 0,
+            read: ReadFormat::default(),
+            chain: Vec::new(),
+            registers: Some(Registers::from_pairs(&[
+                (numbers.0, descriptor),
+                (numbers.1, sp),
+            ])),
+            stack: Vec::new(),
+            raw: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_thread_runs_the_goroutine_on_whose_stack_it_is_and_only_changes_are_told() {
+        let (kernel, mut goroutines) = (kernel(), Goroutines::default());
+        let mut seen = |time, descriptor, sp| {
+            let change = goroutines.seen(&kernel, &sample(time, descriptor, sp));
+            change.map(|it| it.goroutine.0)
+        };
+        // What another program has in the register.
+        assert_eq!(seen(1, 0, STACK), None);
+        assert_eq!(seen(2, FIRST, STACK - 8), None);
+        assert_eq!(seen(3, FIRST, STACK + 0x800), Some(FIRST));
+        assert_eq!(seen(4, FIRST, STACK + 0x700), None);
+        assert_eq!(seen(5, SECOND, STACK + 0x1800), Some(SECOND));
+        // Code that uses the register for something else.
+        assert_eq!(seen(6, 0x1234, STACK + 0x1800), Some(0));
+        assert_eq!(seen(7, FIRST, STACK + 0x800), Some(FIRST));
+        // One that comes late, and what was after it.
+        assert_eq!(seen(5, FIRST, STACK + 0x800), Some(FIRST));
+    }
+
+    #[test]
+    fn a_program_that_runs_no_goroutine_for_long_is_not_asked_any_more() {
+        let (kernel, mut goroutines) = (kernel(), Goroutines::default());
+        for time in 0..u64::from(TRIES) {
+            assert_eq!(goroutines.seen(&kernel, &sample(time, 8, STACK)), None);
+        }
+        let late = sample(5_000, FIRST, STACK + 8);
+        assert_eq!(goroutines.seen(&kernel, &late), None);
+        // Its thread runs another program.
+        goroutines.forget(1);
+        assert!(goroutines.seen(&kernel, &late).is_some());
+        // Which is Go's, however long it is elsewhere.
+        for time in 0..u64::from(2 * TRIES) {
+            goroutines.seen(&kernel, &sample(6_000 + time, 8, STACK));
+        }
+        assert!(
+            goroutines
+                .seen(&kernel, &sample(9_000, FIRST, STACK + 8))
+                .is_some()
+        );
+    }
 }

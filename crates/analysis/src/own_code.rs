@@ -47,7 +47,7 @@ const GO_PACKAGES: [&str; 22] = [
     "syscall", "time",
 ];
 /// How the names of functions of the languages' libraries begin, where nothing but the name is known.
-const LIBRARY_NAMES: [&str; 9] = [
+const LIBRARY_NAMES: [&str; 11] = [
     "std::",
     "core::",
     "alloc::",
@@ -57,6 +57,9 @@ const LIBRARY_NAMES: [&str; 9] = [
     "rust_begin_unwind",
     "operator new",
     "operator delete",
+    // What a lock of these crates holds besides its value.
+    "parking_lot::",
+    "lock_api::",
 ];
 
 /// The crates of packages that programs were built with: Rust's debug info says of a type in which module it is, and in no file.

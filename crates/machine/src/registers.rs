@@ -107,6 +107,19 @@ impl Registers {
         self.get(STACK_POINTER).unwrap_or(0)
     }
 
+    /// Whether string instructions go down in memory.
+    #[must_use]
+    pub fn goes_down(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            const FLAGS: u32 = 9;
+            const DIRECTION: u64 = 1 << 10;
+            self.get(FLAGS).is_some_and(|flags| flags & DIRECTION != 0)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// The register in which compiled Go keeps the running goroutine's descriptor.
     #[must_use]
     pub fn goroutine(&self) -> Option<u64> {

@@ -86,7 +86,8 @@ unsafe extern "C" fn hooked_mmap(
             libc::syscall(libc::SYS_mmap, at, length, protection, flags, fd, offset) as Pointer
         },
     };
-    if ours && mapped != libc::MAP_FAILED {
+    // Addresses that are only reserved hold nothing yet.
+    if ours && mapped != libc::MAP_FAILED && protection != libc::PROT_NONE {
         // SAFETY: the hook's frame.
         unsafe { allocated(this(), mapped, length, AllocatorCode::Mmap, frame) };
     }

@@ -182,17 +182,19 @@ impl SharedMemory {
         found.unwrap_or((pid, address))
     }
 
-    /// Where in a process the byte lies whose home that is; `None` where it is not mapped there.
+    /// Where in a process the byte lies whose home that is: nowhere if it is not mapped there, and at several places if it is
+    /// mapped more than once.
     #[must_use]
-    pub fn at(&self, pid: Pid, home: (Pid, Address)) -> Option<Address> {
+    pub fn at(&self, pid: Pid, home: (Pid, Address)) -> Vec<Address> {
         let Some((backing, offset)) = self.byte_at_home(home) else {
-            return (pid == home.0).then_some(home.1);
+            return (pid == home.0).then_some(home.1).into_iter().collect();
         };
-        let pieces = self.processes.get(&pid)?.iter();
-        let mut of_it = pieces.filter(|piece| piece.backing == backing);
+        let pieces = self.processes.get(&pid).into_iter().flatten();
+        let of_it = pieces.filter(|piece| piece.backing == backing);
         of_it
-            .find_map(|piece| piece.address_of(offset))
+            .filter_map(|piece| piece.address_of(offset))
             .map(Address)
+            .collect()
     }
 
     /// The processes that have the byte whose home that is.
@@ -202,7 +204,7 @@ impl SharedMemory {
             return vec![home.0];
         }
         let all = self.processes.keys().copied();
-        all.filter(|&pid| self.at(pid, home).is_some()).collect()
+        all.filter(|&pid| !self.at(pid, home).is_empty()).collect()
     }
 
     fn byte(&self, pid: Pid, address: Address) -> Option<(Backing, u64)> {
@@ -255,8 +257,14 @@ mod tests {
         let home = (Pid(1), Address(0x11040));
         assert_eq!(memory.home(Pid(2), Address(0x50040)), home);
         assert_eq!(memory.home(Pid(1), Address(0x11040)), home);
-        assert_eq!(memory.at(Pid(2), home), Some(Address(0x50040)));
-        assert_eq!(memory.at(Pid(2), (Pid(1), Address(0x10040))), None);
+        assert_eq!(memory.at(Pid(2), home), [Address(0x50040)]);
+        assert_eq!(memory.at(Pid(2), (Pid(1), Address(0x10040))), []);
+        // A second time in one process.
+        let mut twice = memory.clone();
+        twice.add(&map(1, 0x20000, 0x24000, 0, Some(7)));
+        assert_eq!(twice.home(Pid(1), Address(0x21040)), home);
+        let both = [Address(0x11040), Address(0x21040)];
+        assert_eq!(twice.at(Pid(1), home), both);
         let mut sharers = memory.sharers(home);
         sharers.sort_unstable();
         assert_eq!(sharers, [Pid(1), Pid(2)]);
@@ -293,7 +301,7 @@ mod tests {
         memory.keep(|pid| pid == Pid(2));
         let home = (Pid(1), Address(0x13000));
         assert_eq!(memory.sharers(home), [Pid(2)]);
-        assert_eq!(memory.at(Pid(2), home), Some(Address(0x13000)));
+        assert_eq!(memory.at(Pid(2), home), [Address(0x13000)]);
     }
 
     #[test]

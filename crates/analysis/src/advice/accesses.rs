@@ -127,6 +127,11 @@ fn access_row(
         ip: place.touch.ip,
         line,
     };
+    // What lies on the line before it or behind it is none of this one.
+    let touched = place.touch.address.0;
+    let first = touched.clamp(line.0, line.0 + line_size - 1);
+    let end = touched.saturating_add(place.touch.size.into());
+    let end = end.clamp(first, line.0 + line_size);
     let frames = names.frames(place.touch.pid, place.touch.ip);
     let innermost = frames.first();
     // The first frame that has a source line names the place; library code without debug info
@@ -176,8 +181,8 @@ fn access_row(
             .collect(),
         called_from: known.chains.of(at, names),
         op: place.touch.operation,
-        offset: (place.touch.address.0 - place.touch.address.line(line_size).0) as u32,
-        size: place.touch.size,
+        offset: (first - line.0) as u32,
+        size: (end - first) as u32,
         field,
         share: if total > 0.0 {
             place.weight / total

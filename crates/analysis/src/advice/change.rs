@@ -172,17 +172,39 @@ fn separate(
         return change;
     }
     let path = second;
-    let [first, second] = parts.map(|it| told(&every_element(it), &object.accessed_type));
+    let named = |path: &str| told(&every_element(path), &object.accessed_type);
+    let [first, second] = parts.map(named);
     if first != second && !first.is_empty() && !second.is_empty() {
-        let how = match language {
-            Language::Go => format!("Put {bytes} bytes of padding between them"),
-            _ => aligned_names(language, &format!("`{second}`"), bytes),
+        // What of the first lies behind the second would share the second's new line.
+        let behind = ends.and_then(|[first, second]| first.behind(second));
+        let behind = behind.map(|it| path_of(&it, lines)).unwrap_or_default();
+        let follows = match named(&behind) {
+            it if it.is_empty() || it == second || it == first => None,
+            it => Some(it),
         };
+        let how = match (language, &follows) {
+            (Language::Go, None) => format!("Put {bytes} bytes of padding between them"),
+            (Language::Go, Some(_)) => format!("Put {bytes} bytes of padding before and behind it"),
+            (_, None) => aligned_names(language, &format!("`{second}`"), bytes),
+            (_, Some(it)) => aligned_names(
+                language,
+                &format!("`{second}` and, behind it, `{it}`"),
+                bytes,
+            ),
+        };
+        let mut source = aligned_field(language, path, lines, bytes);
+        if follows.is_some() && !source.is_empty() {
+            let second = aligned_field(language, &behind, lines, bytes);
+            source = match second.is_empty() {
+                true => second,
+                false => format!("{source}\n{second}"),
+            };
+        }
         return Change {
             text: format!(
                 "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. {how}, or put fields between them that only one of the threads uses."
             ),
-            source: aligned_field(language, path, lines, bytes),
+            source,
         };
     }
     if let Some(text) = separate_numbers(object, bytes, allocate).filter(|_| first.is_empty()) {

@@ -99,6 +99,38 @@ fn what_is_only_read_is_not_moved_away_from_two_that_stay_in_each_others_way() {
 }
 
 #[test]
+fn what_lies_behind_a_member_that_is_moved_does_not_move_with_it() {
+    let on = |share, tid, offset, field: &str, op| AccessRow {
+        share,
+        op,
+        ..super::super::parts::tests::at(tid, offset, field, offset)
+    };
+    // One thread's lock and value, and between them what the other reads.
+    let rows = [
+        on(0.4, 1, 0, "m", Operation::Update),
+        on(0.4, 2, 8, "limit", Operation::Load),
+        on(0.1, 1, 16, "value", Operation::Update),
+    ];
+    let mut drawn = line(&[("m", "long"), ("limit", "long"), ("value", "long")]);
+    drawn.address = rows[0].line_address;
+    for (at, field) in (0..).step_by(8).zip(&mut drawn.fields) {
+        field.offset = at;
+    }
+    let change = propose(FALSE, &object(), &[drawn], &rows, &[]);
+    assert!(
+        change
+            .text
+            .contains("Align `limit` and, behind it, `value` to 64 bytes"),
+        "{}",
+        change.text
+    );
+    assert_eq!(
+        change.source,
+        "alignas(64) long limit;\nalignas(64) long value;"
+    );
+}
+
+#[test]
 fn what_a_library_has_beside_a_variable_is_not_told_to_be_moved() {
     let on = |share, tid, offset, field: &str| AccessRow {
         share,

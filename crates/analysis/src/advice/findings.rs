@@ -170,7 +170,7 @@ fn finding(
                 sampled_words(followed, scale),
                 disagreement(&verdict),
                 unknown_block(&object, known.tables),
-                goroutines(language, kind),
+                goroutines(&lines, language, kind),
             ],
         ),
         object,
@@ -558,10 +558,12 @@ fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 4]) -> St
     doubts.join(" ")
 }
 
-/// What may be no sharing in a language whose threads take turns with what runs on them.
-fn goroutines(language: Language, kind: FindingKind) -> String {
+/// What may be no sharing where threads take turns with the goroutines that run on them, and these are not known.
+fn goroutines(lines: &[&LineSharing], language: Language, kind: FindingKind) -> String {
+    let mut places = lines.iter().flat_map(|line| &line.places);
+    let is_known = places.any(|it| it.touch.goroutine.is_some());
     match (language, kind) {
-        (Language::Go, FindingKind::TrueSharing | FindingKind::Sharing) => "A goroutine that goes on on another thread takes its data along, which counts as true sharing here: threads are known, and goroutines are not.".to_owned(),
+        (Language::Go, FindingKind::TrueSharing | FindingKind::Sharing) if !is_known => "A goroutine that goes on on another thread takes its data along, which counts as true sharing here: threads are known, and goroutines are not.".to_owned(),
         _ => String::new(),
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct OnLine<'a> {
     /// The line, and where on it the dearest of them begins, bytes.
     pub(super) line: u64,
     pub(super) at: u32,
+    /// Where on the line each field begins.
+    starts: Vec<(u32, &'a str)>,
     /// Share of the finding's time.
     share: f64,
     is_lock: bool,
@@ -163,13 +165,26 @@ impl<'a> Part<'a> {
             *on_line.users.entry(access.user()).or_default() |= access.op != Operation::Load;
             if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {
                 on_line.fields.push(&access.field);
+                on_line.starts.push((access.offset, &access.field));
             }
         }
         part
     }
 }
 
-impl OnLine<'_> {
+impl<'a> OnLine<'a> {
+    /// What of it lies behind `other`: the first such field alone.
+    pub(super) fn behind(&self, other: &Self) -> Option<Self> {
+        let behind = self.starts.iter().filter(|(at, _)| *at > other.at);
+        let (at, field) = behind.min()?;
+        Some(Self {
+            fields: vec![field],
+            at: *at,
+            line: self.line,
+            ..Self::default()
+        })
+    }
+
     fn disturbs(&self, other: &Self) -> bool {
         let mut pairs = (self.users.iter())
             .flat_map(|mine| other.users.iter().map(move |theirs| (mine, theirs)));

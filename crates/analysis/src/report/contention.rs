@@ -71,8 +71,17 @@ fn uncounted(sharing: &Sharing) -> Vec<String> {
         .collect()
 }
 
+/// Whether lines of a type's objects were seen to move.
+pub(crate) fn of_type(report: &Report, row: &TypeRow) -> &'static str {
+    match row.bounces {
+        true => "yes",
+        false if report.run.source.is_exact() => "no",
+        false => "not seen",
+    }
+}
+
 /// What was looked at: `1,200 samples of 10 threads; 83 % in the kernel, where nothing is watched; 66 % of the rest
-/// wait for memory at a known address`.
+/// are at a memory access whose address is known`.
 pub(crate) fn looked_at(report: &Report) -> String {
     let samples = &report.samples;
     let looked = format!(
@@ -85,10 +94,10 @@ pub(crate) fn looked_at(report: &Report) -> String {
     match samples.kernel {
         _ if report.run.source.is_exact() => looked,
         Some(kernel @ 1..) => format!(
-            "{looked}; {} in the kernel, where nothing is watched; {waiting} of the rest wait for memory at a known address",
+            "{looked}; {} in the kernel, where nothing is watched; {waiting} of the rest are at a memory access whose address is known",
             share(kernel, samples.total)
         ),
-        _ => format!("{looked}; {waiting} of them wait for memory at a known address"),
+        _ => format!("{looked}; {waiting} of them are at a memory access whose address is known"),
     }
 }
 

@@ -429,7 +429,7 @@ fn at_once_ns(first: &[&Switch], second: &[&Switch]) -> u64 {
 
 /// How a trap looks that comes at once, as measured before the recording.
 #[derive(Clone, Copy, Debug)]
-pub struct AtOnce {
+pub(crate) struct AtOnce {
     /// What the kernel counts as the thread's running time under watch: arming included, ns.
     pub exposure_ns: f64,
     /// From the moment at which the watch had been armed to its record, ns.
@@ -504,7 +504,9 @@ pub(crate) fn encounters(
             let touch = Touch::trapped(trap, shared, goroutines);
             *encounter.accesses.entry(touch).or_default() += 1;
             let on_cpu = stays.on_cpu_ns(trap.tid, watch.armed, trap.time);
-            let wait = at_once.wait_ns(trap, on_cpu);
+            // Each trap before it stopped the thread for about as long.
+            let before = trapped.iter().filter(|it| it.time < trap.time).count();
+            let wait = at_once.wait_ns(trap, on_cpu) - before as f64 * at_once.delay_ns;
             if wait <= PRESENT_NS {
                 waits.present += 1;
                 let was_off = on_cpu.is_some() && stays.at(trap.tid, watch.armed).is_none();

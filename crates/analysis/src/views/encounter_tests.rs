@@ -101,6 +101,17 @@ fn waits_that_the_machine_stretched_just_beyond_the_limit_do_not_make_a_thread_a
     assert!(presence > 0.8, "{presence}");
 }
 
+#[test]
+fn a_trap_is_not_late_for_the_one_before_it_that_stopped_the_thread() {
+    let watches: Vec<Watch> = (0..40).map(|id| watch(id, 0b101, 60_000)).collect();
+    let first = (0..40).map(|id| trap(id, 0, 30_000, 1));
+    let second = (0..40).map(|id| trap(id, 2, 47_000, 1));
+    let alone: Vec<Trap> = second.clone().collect();
+    let both: Vec<Trap> = first.chain(second).collect();
+    assert!(one(&watches, &both).is_often_at(2));
+    assert!(!one(&watches, &alone).is_often_at(2));
+}
+
 /// Stays of the watched thread.
 fn stay(start: u64, end: u64) -> Switch {
     Switch {

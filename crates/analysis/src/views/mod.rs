@@ -36,7 +36,6 @@ pub mod working_set;
 
 pub(crate) use clusters::Clusters;
 pub use curve::{Curves, TransferCurve};
-pub(crate) use encounter::encounters;
 pub use encounter::{Encounter, Encounters, Stays, Touch};
 
 use linewise_recording::{RunInfo, Tables};

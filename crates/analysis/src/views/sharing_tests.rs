@@ -587,3 +587,66 @@ fn processes_that_have_a_line_at_different_addresses_share_it() {
     assert_eq!(code, [(Tid(1), Pid(1)), (Tid(2), Pid(2))]);
     assert!(rows().in_two_processes(false).view().lines.is_empty());
 }
+
+/// Two goroutines, each of which updates a word and goes to the other thread every 50 ms.
+fn swapping(words: [u64; 2]) -> Rows {
+    let [one, other] = words.map(|word| LINE + 8 * word);
+    let mut rows = Rows::default()
+        .at(1, one, Operation::Update, true, 200)
+        .at(2, other, Operation::Update, true, 200)
+        .met(1, one, Operation::Update, Some(10_000))
+        .met(
+            2,
+            other,
+            Operation::Update,
+            (words[1] < 8).then_some(10_000),
+        );
+    let swaps = |time: Time| (time.0 / 50_000_000).is_multiple_of(2);
+    let mut ran = Vec::new();
+    let mut place = |tid: &mut Tid, time: Time| {
+        let goroutine = Address(0xc0_0000_0000 + u64::from(tid.0));
+        if swaps(time) {
+            *tid = Tid(3 - tid.0);
+        }
+        ran.push((time, *tid, goroutine));
+    };
+    for sample in &mut rows.samples {
+        place(&mut sample.tid, sample.time);
+    }
+    for trap in &mut rows.traps {
+        let watch = &mut rows.watches[trap.watch as usize];
+        place(&mut trap.tid, trap.time);
+        (watch.publisher, watch.tid) = (Tid(3 - trap.tid.0), trap.tid);
+    }
+    rows.goroutines = (ran.into_iter())
+        .map(|(time, tid, goroutine)| GoroutineChange {
+            time,
+            pid: Pid(1),
+            tid,
+            goroutine,
+        })
+        .collect();
+    rows
+}
+
+#[test]
+fn goroutines_that_move_between_threads_are_told_apart_by_what_each_uses() {
+    let false_share = |rows: &Rows| rows.view().lines[0].false_share;
+    let neighbours = swapping([0, 1]);
+    let known = false_share(&neighbours);
+    assert!(known.low > 0.95, "{known:?}");
+    assert!(false_share(&swapping([0, 0])).high < 0.05);
+    // By threads alone each uses both, now one and now the other.
+    let by_threads = false_share(&Rows {
+        goroutines: Vec::new(),
+        ..neighbours
+    });
+    assert!(by_threads.high < known.low, "{by_threads:?}");
+}
+
+#[test]
+fn a_line_that_one_goroutine_takes_along_to_another_thread_is_not_shared() {
+    let view = swapping([0, 512]).view();
+    assert!(view.lines.is_empty(), "{:?}", view.lines);
+    assert_eq!((view.of_one_goroutine, view.unmet), (2, 0));
+}

@@ -649,6 +649,13 @@ pub(crate) fn tables() -> Tables {
             type_size: 128,
             declared_at: "/src/demo.c:8".to_owned(),
         }],
+
+        goroutines: vec![GoroutineChange {
+            time: Time(1_000_300),
+            pid: Pid(10),
+            tid: Tid(11),
+            goroutine: Address(0xc0_0000_2380),
+        }],
         damage: Vec::new(),
     }
 }
@@ -760,5 +767,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.polls.iter().cloned())?;
     writer.push(tables.marks.iter().cloned())?;
     writer.push(tables.stack_frames.iter().cloned())?;
+    writer.push(tables.goroutines.iter().cloned())?;
     writer.push(tables.type_allocations.iter().cloned())
 }

@@ -93,6 +93,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.marks.len(),
         rows.stack_frames.len(),
         rows.type_allocations.len(),
+        rows.goroutines.len(),
         recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(

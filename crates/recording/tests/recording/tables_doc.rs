@@ -78,6 +78,11 @@ const JOINS: &[(&str, &str, &str)] = &[
     ),
     (
         "samples.tid",
+        "goroutines.tid",
+        "With `pid`: the last row whose `time` is not later (`asof join`); likewise `traps.tid`.",
+    ),
+    (
+        "samples.tid",
         "marks.tid",
         "With `pid`: `time >= start and time < stop`; of each `kind` one row at most.",
     ),

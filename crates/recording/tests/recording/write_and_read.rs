@@ -243,6 +243,7 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
         "marks",
         "stack_frames",
         "type_allocations",
+        "goroutines",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

@@ -53,7 +53,7 @@ fn types(report: &Report) -> Markup {
     let level = |it: &LevelMisses| format!("{} {}", it.level.word(), text::percent(it.share));
     let row = |row: &TypeRow| {
         let misses: Vec<String> = row.misses.iter().map(level).collect();
-        let bounces = if row.bounces { "yes" } else { "no" };
+        let bounces = contention::of_type(report, row);
         html! {
             td.name { (Column(&row.name)) }
             td.number { (text::bytes(row.size)) }

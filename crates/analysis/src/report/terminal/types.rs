@@ -66,7 +66,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
             0 => "?".to_owned(),
             size => text::bytes(size),
         };
-        let bounces = if row.bounces { "yes" } else { "no" };
+        let bounces = contention::of_type(report, row);
         let cells = format!(
             "{:>11}  {size:>8}  {:>9}  {bounces}",
             text::percent(row.cost.share),

@@ -230,9 +230,8 @@ impl<'d, 'a> Layouts<'d, 'a> {
                     return Shape::Incomplete;
                 };
                 let dimensions = Types::new(self.debug).dimensions(entry);
-                let count = dimensions
-                    .iter()
-                    .try_fold(1_u64, |a, b| a.checked_mul(*b))
+                let count = (dimensions.counts())
+                    .try_fold(1, u64::checked_mul)
                     .filter(|count| *count > 0);
                 Shape::Array { element, count }
             }

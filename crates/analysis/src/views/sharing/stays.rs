@@ -80,6 +80,15 @@ impl Stay {
         loads / self.weight_ns.max(f64::MIN_POSITIVE)
     }
 
+    /// Whether it reads and writes a word of the line without locking it: then each time waits for the one before, which
+    /// takes as long where nobody else is at the line.
+    pub(super) fn updates_plainly(&self) -> bool {
+        let plain = || self.places.keys().filter(|it| !it.locked);
+        let of = |what| plain().filter(move |it| it.operation == what);
+        of(Operation::Update).next().is_some()
+            || of(Operation::Store).any(|it| of(Operation::Load).any(|load| load.overlaps(it)))
+    }
+
     /// Its locked instructions that take a good part of its time at the line.
     pub(super) fn locked_instructions(&self) -> usize {
         const PART: f64 = 0.1;

@@ -35,6 +35,9 @@ const HIDDEN_HIGH: f64 = 4.0;
 /// too. (Of `fixtures/programs/repairs` those whose locked accesses stand among work in registers gained a fifth to
 /// four fifths of what they waited where a transfer took 35 ns, nearly all where it took 250.)
 const AHEAD_NS: f64 = 40.0;
+/// Of the time at plain updates this much is lost to others at least: each waits for the one before it, also where nobody else
+/// is at the line. (A repair of eight such counters gained a twentieth of it, others a fifth to two thirds.)
+const LEAST_OF_PLAIN_UPDATES: f64 = 0.05;
 /// What a store waits behind a contended line is seen at later instructions, too: a repair gained up to so many times
 /// what its samples said.
 const SPILLED: f64 = 1.3;
@@ -154,6 +157,7 @@ pub(super) fn wait_of(
     };
     let cost_low = match locked {
         true => (1.0 - ahead).clamp(0.25, 0.6),
+        false if stay.updates_plainly() => LEAST_OF_PLAIN_UPDATES,
         false => 0.4,
     } * (1.0 - noise).max(0.1);
     // How much the others are there is known roughly only: where they are at all, all of the time here may be lost.

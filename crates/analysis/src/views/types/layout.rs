@@ -89,6 +89,9 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         .enumerate()
         .flat_map(|(number, unit)| unit.members.iter().map(move |member| (*member, number)))
         .collect();
+    if is_packed(usage) {
+        return None;
+    }
     let together = together(usage, &unit_of, units.len());
     let mut conflicts = conflicts(usage, &unit_of);
     conflicts.retain(|(a, b)| together.of(*a) != together.of(*b));
@@ -204,6 +207,14 @@ fn units(members: &[&TypeMember]) -> Vec<Unit> {
         }
     }
     units
+}
+
+/// Whether its members lie closer than their types want: then something depends on where each is, as a file or a message.
+fn is_packed(usage: &Usage<'_>) -> bool {
+    let mut members = usage.members.iter().filter(|it| it.bits == 0);
+    members.any(|it| {
+        it.alignment > 0 && (it.offset % it.alignment != 0 || usage.size % it.alignment != 0)
+    })
 }
 
 fn is_bits(members: &[&TypeMember], unit: &Unit) -> bool {

@@ -144,6 +144,18 @@ fn members_that_different_threads_write_get_lines_of_their_own() {
 }
 
 #[test]
+fn a_packed_type_keeps_its_layout_since_something_depends_on_it() {
+    let (mut rows, mut samples) = shared();
+    let mut members = members();
+    // `b` begins one byte earlier than its type wants.
+    members[1].offset = 7;
+    rows[1].offset = 7;
+    samples[1].address.0 -= 1;
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    assert_eq!(view.types[0].layout, None);
+}
+
+#[test]
 fn one_thread_or_readers_alone_leave_the_layout_as_it_is() {
     let (rows, mut samples) = shared();
     let members = members();

@@ -33,15 +33,27 @@ pub(crate) struct Published {
     pub tid: Tid,
     pub cpu: CpuId,
     pub address: Address,
+    /// Where its process has that.
+    pub at: Address,
     pub size: u32,
     pub operation: Operation,
+}
+
+/// A thread that was seen at a line.
+#[derive(Clone, Copy, Debug)]
+struct Visitor {
+    tid: Tid,
+    /// The chunks that it touched.
+    chunks: u8,
+    /// Where its process has the line: that may have it more than once.
+    at: Address,
 }
 
 /// What is known of a line.
 #[derive(Debug, Default)]
 struct Line {
-    /// Threads seen at it, with the chunks that each touched.
-    visitors: Vec<(Tid, u8)>,
+    /// Threads seen at it.
+    visitors: Vec<Visitor>,
     last: Time,
 }
 
@@ -60,6 +72,8 @@ pub(crate) struct Choice {
     pub watched: Tid,
     /// Chunks of the line that the thread was seen to touch.
     pub known_chunks: u8,
+    /// Where the thread was seen to have the line.
+    pub at: Option<Address>,
 }
 
 /// The chunks (8 bytes each) of its line that an access touches, as a mask. What lies on the next
@@ -84,21 +98,24 @@ impl Board {
 
     /// Publishes a sampled access.
     pub(crate) fn publish(&mut self, access: Published) {
-        self.visit(
-            access.pid,
-            access.tid,
-            access.address,
-            access.size,
-            access.time,
-        );
+        let home = (access.pid, access.address);
+        self.visit(access.tid, home, access.at, access.size, access.time);
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(access);
     }
 
-    /// Notes that a thread was seen at a line, by a sample or by a trap.
-    pub(crate) fn visit(&mut self, pid: Pid, tid: Tid, address: Address, size: u32, time: Time) {
+    /// Notes that a thread was seen at a line, by a sample or by a trap: `at` is where its process has the first byte with
+    /// that home.
+    pub(crate) fn visit(
+        &mut self,
+        tid: Tid,
+        (pid, address): (Pid, Address),
+        at: Address,
+        size: u32,
+        time: Time,
+    ) {
         if self.lines.len() >= LINES {
             let mut times: Vec<Time> = self.lines.values().map(|line| line.last).collect();
             let middle = times.len() / 2;
@@ -112,13 +129,17 @@ impl Board {
             .or_default();
         line.last = line.last.max(time);
         let room = line.visitors.len() < VISITORS;
-        match line
-            .visitors
-            .iter_mut()
-            .find(|(visitor, _)| *visitor == tid)
-        {
-            Some((_, chunks)) => *chunks |= mask,
-            None if room => line.visitors.push((tid, mask)),
+        let at = at.line(self.line_size);
+        match line.visitors.iter_mut().find(|it| it.tid == tid) {
+            Some(visitor) => {
+                visitor.chunks |= mask;
+                visitor.at = at;
+            }
+            None if room => line.visitors.push(Visitor {
+                tid,
+                chunks: mask,
+                at,
+            }),
             None => {}
         }
     }
@@ -144,11 +165,10 @@ impl Board {
             let line = self
                 .lines
                 .get(&(published.pid, published.address.line(self.line_size)));
-            let visitors: Vec<(Tid, u8)> = line
-                .map(|line| line.visitors.clone())
-                .unwrap_or_default()
-                .into_iter()
-                .filter(|&(tid, _)| tid != published.tid)
+            let visitors = line.map_or(&[][..], |line| &line.visitors).iter();
+            let visitors: Vec<Visitor> = visitors
+                .filter(|it| it.tid != published.tid)
+                .copied()
                 .collect();
             if visitors.is_empty() && !chance.happens(CURIOSITY) {
                 continue;
@@ -156,7 +176,7 @@ impl Board {
             let threads = active((published.pid, published.address));
             let seen: Vec<Tid> = visitors
                 .iter()
-                .map(|&(tid, _)| tid)
+                .map(|it| it.tid)
                 .filter(|&tid| threads.contains(&tid) && free(tid))
                 .collect();
             let others: Vec<Tid> = threads
@@ -171,14 +191,12 @@ impl Board {
             let Some(&watched) = pool.get(chance.below(pool.len())) else {
                 continue;
             };
-            let known_chunks = visitors
-                .iter()
-                .find(|&&(tid, _)| tid == watched)
-                .map_or(0, |&(_, chunks)| chunks);
+            let visitor = visitors.iter().find(|it| it.tid == watched);
             return Some(Choice {
                 published,
                 watched,
-                known_chunks,
+                known_chunks: visitor.map_or(0, |it| it.chunks),
+                at: visitor.map(|it| it.at),
             });
         }
         None
@@ -196,6 +214,7 @@ mod tests {
             tid: Tid(tid),
             cpu: CpuId(0),
             address: Address(address),
+            at: Address(address),
             size: 8,
             operation: Operation::Store,
         }
@@ -234,12 +253,14 @@ mod tests {
             board.publish(access(10, 0x9000 + 64 * i, 1_000));
         }
         board.publish(access(10, 0x1000, 1_000));
-        board.visit(Pid(1), Tid(11), Address(0x1010), 8, Time(1_000));
+        let home = (Pid(1), Address(0x1010));
+        board.visit(Tid(11), home, Address(0x5010), 8, Time(1_000));
         let both = |_| vec![Tid(10), Tid(11)];
         let contested = (0..300)
             .filter_map(|_| board.choose(Time(2_000), &mut chance, both, |_| true))
             .filter(|choice| choice.published.address == Address(0x1000))
             .inspect(|choice| assert_eq!(choice.known_chunks, 0b100))
+            .inspect(|choice| assert_eq!(choice.at, Some(Address(0x5000))))
             .count();
         assert!(
             contested > 12,

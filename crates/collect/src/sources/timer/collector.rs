@@ -421,6 +421,7 @@ impl<K: Kernel> Collector<K> {
             tid: sample.tid,
             cpu: sample.cpu,
             address,
+            at: sample.address,
             size: sample.size,
             operation,
         });
@@ -442,9 +443,9 @@ impl<K: Kernel> Collector<K> {
                     &record,
                     row.operation,
                 );
-                let (pid, address) = self.maps.shared().home(trap.pid, trap.address);
+                let home = self.maps.shared().home(trap.pid, trap.address);
                 self.board
-                    .visit(pid, trap.tid, address, trap.size, trap.time);
+                    .visit(trap.tid, home, trap.address, trap.size, trap.time);
                 self.touched(trap.pid, trap.address, trap.time);
                 self.lent
                     .trapped(trap.pid, trap.address, self.info.line_size);

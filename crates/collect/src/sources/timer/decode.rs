@@ -190,9 +190,8 @@ impl Code64 {
     fn is_padding(&self, instruction: &Instruction) -> bool {
         let before = |it: &Instruction| self.before(it.ip());
         let filled = std::iter::successors(Some(*instruction), before).take(FILLED);
-        let mut filled = filled.skip_while(|it| it.mnemonic() == Mnemonic::Nop);
-        let is_filler = instruction.mnemonic() == Mnemonic::Nop;
-        is_filler && filled.next().is_some_and(|it| !falls_through(&it))
+        let mut filled = filled.skip_while(is_filler);
+        is_filler(instruction) && filled.next().is_some_and(|it| !falls_through(&it))
     }
 
     /// Finds what runs before candidates, where that matters: it tells several of them apart, and what was in a
@@ -475,8 +474,12 @@ impl AccessReader {
     }
 
     /// Whether the instruction accesses memory through an operand of its own. What call, return,
-    /// push and pop do to the stack does not count: nobody else reads it.
+    /// push and pop do to the stack does not count: nobody else reads it. Nor do stores that go past the
+    /// caches: they wait for no line.
     pub(crate) fn accesses_memory(&mut self, instruction: &Instruction) -> bool {
+        if is_non_temporal(instruction) {
+            return false;
+        }
         if instruction.is_stack_instruction() && !has_memory_operand(instruction) {
             return false;
         }
@@ -549,6 +552,15 @@ impl AccessReader {
             None => address,
             Some(index) => address.wrapping_add(offset_of_bit(held(index)?, size)),
         };
+        let is_over = matches!(from, RegistersFrom::After { .. })
+            && repeats(instruction)
+            && now(Register::RCX) == Some(0);
+        let address = match is_over {
+            // The register stands behind the last element.
+            true if registers.goes_down() => address.wrapping_add(size.into()),
+            true => address.wrapping_sub(size.into()),
+            false => address,
+        };
         Ok(Access {
             ip: instruction.ip(),
             address,
@@ -559,6 +571,40 @@ impl AccessReader {
                     && has_memory_operand(instruction)),
         })
     }
+}
+
+/// Whether it stands between functions and never runs: what compilers and linkers fill gaps with.
+fn is_filler(instruction: &Instruction) -> bool {
+    // Two bytes of zero.
+    let is_zero = instruction.code() == Code::Add_rm8_r8
+        && instruction.len() == 2
+        && instruction.memory_base() == Register::RAX
+        && instruction.memory_index() == Register::None
+        && instruction.op1_register() == Register::AL;
+    is_zero || instruction.mnemonic() == Mnemonic::Nop
+}
+
+/// Whether it stores past the caches (Intel SDM 1, section 10.4.6.2).
+fn is_non_temporal(instruction: &Instruction) -> bool {
+    use iced_x86::Mnemonic as M;
+    matches!(
+        instruction.mnemonic(),
+        M::Movnti
+            | M::Movntq
+            | M::Movntdq
+            | M::Movntpd
+            | M::Movntps
+            | M::Movntsd
+            | M::Movntss
+            | M::Maskmovq
+            | M::Maskmovdqu
+            | M::Vmovntdq
+            | M::Vmovntpd
+            | M::Vmovntps
+            | M::Vmaskmovdqu
+            | M::Movdiri
+            | M::Movdir64b
+    )
 }
 
 /// Whether a mask, which the kernel does not sample, says which of the bytes it touches.

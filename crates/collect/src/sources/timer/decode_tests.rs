@@ -134,21 +134,22 @@ fn behind_a_return_nothing_is_known() {
 
 #[test]
 fn what_fills_the_space_before_a_function_did_not_run() {
-    // (mov rax, rbx | ret) ; nop word cs:[rax+rax] ; nop dword [rax] ; mov eax, [rdi]
-    let padded = |before: &[u8]| {
-        let nops = [
-            0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x00, 0x8b, 0x07,
-        ];
-        let (bytes, start) = with_filler(&[before, &nops].concat());
-        let function = start + before.len() as u64 + 13;
+    // (mov rax, rbx | ret) ; what fills ; mov eax, [rdi]
+    let padded = |before: &[u8], fills: &[u8]| {
+        let (bytes, start) = with_filler(&[before, fills, &[0x8b, 0x07]].concat());
+        let function = start + (before.len() + fills.len()) as u64;
         waiting(&code(&bytes), function, SkidRule::Next)
     };
-    assert!(matches!(
-        padded(&[0xc3]),
-        Waiting::Unknown(UnknownReason::BlockStart)
-    ));
+    let is_block_start =
+        |found: Waiting| matches!(found, Waiting::Unknown(UnknownReason::BlockStart));
+    // nop word cs:[rax+rax] ; nop dword [rax]
+    let nops = [
+        0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x00,
+    ];
+    assert!(is_block_start(padded(&[0xc3], &nops)));
     // Into the head of a loop it runs from above.
-    assert_eq!(first(padded(&[])).len(), 3);
+    assert_eq!(first(padded(&[], &nops)).len(), 3);
+    assert!(is_block_start(padded(&[0xc3], &[0, 0])));
 }
 
 #[test]
@@ -157,14 +158,24 @@ fn a_repeated_move_reports_itself() {
     let (bytes, start) = with_filler(&[0xf3, 0xa4, 0x90]);
     let found = first(waiting(&code(&bytes), start, SkidRule::Next));
     assert_eq!(found.ip(), start);
-    let registers = Registers::from_pairs(&[(4, 0x1000), (5, 0x2000)]);
-    let access = AccessReader::new()
-        .access(&found, &registers, AFTER)
-        .unwrap();
-    assert_eq!(
-        (access.address, access.operation),
-        (0x2000, Operation::Store)
-    );
+    let stores = |left, flags| {
+        let registers = [(4, 0x1000), (5, 0x2000), (2, left), (9, flags)];
+        let registers = Registers::from_pairs(&registers);
+        let access = AccessReader::new().access(&found, &registers, AFTER);
+        access.map(|it| (it.address, it.operation)).unwrap()
+    };
+    assert_eq!(stores(8, 0), (0x2000, Operation::Store));
+    // Once it is done the register stands one behind the last byte, or before the first where it goes down.
+    assert_eq!(stores(0, 0).0, 0x1fff);
+    assert_eq!(stores(0, 1 << 10).0, 0x2001);
+}
+
+#[test]
+fn a_store_past_the_caches_waits_for_no_line() {
+    // movnti [rdi], rax ; nop
+    let (bytes, start) = with_filler(&[0x48, 0x0f, 0xc3, 0x07, 0x90]);
+    let found = first(waiting(&code(&bytes), start + 4, SkidRule::Next));
+    assert!(!AccessReader::new().accesses_memory(&found));
 }
 
 #[test]

@@ -459,11 +459,13 @@ mod tests {
                 tid: Tid(1),
                 cpu: CpuId(0),
                 address: Address(address),
+                at: Address(address),
                 size: 8,
                 operation: Operation::Store,
             },
             watched: Tid(2),
             known_chunks,
+            at: None,
         }
     }
 

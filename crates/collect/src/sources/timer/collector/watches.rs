@@ -1,12 +1,12 @@
 //! Which lines are watched in which threads, for how long, and what that costs.
 
-use linewise_recording::{Tid, Time, Watch};
+use linewise_recording::{Address, Tid, Time, Watch};
 
 use super::Collector;
 use crate::error::Error;
 use crate::kernel::{Denial, Kernel};
 use crate::sources::timer::board::Choice;
-use crate::sources::timer::watch::{CHUNK, EXPIRY_NS, Refused, SHORT_EXPIRY_NS};
+use crate::sources::timer::watch::{CHUNK, EXPIRY_NS, Refused, SHORT_EXPIRY_NS, watched_bytes};
 
 /// A watch that would cost its thread more than this by the switches until it is given up is given up
 /// earlier, ns.
@@ -54,12 +54,17 @@ impl<K: Kernel> Collector<K> {
         Ok(())
     }
 
-    /// The same with the line where the watched thread's process has it.
-    fn in_its_process(&self, mut choice: Choice) -> Option<Choice> {
+    /// The same with the line where the watched thread's process has it: of several places that at which the thread was seen,
+    /// else any.
+    fn in_its_process(&mut self, mut choice: Choice) -> Option<Choice> {
         let published = &mut choice.published;
         let pid = self.threads.process_of(choice.watched)?;
         let home = (published.pid, published.address);
-        published.address = self.maps.shared().at(pid, home)?;
+        let places = self.maps.shared().at(pid, home);
+        let line_of = |it: &Address| it.line(watched_bytes(self.info.line_size));
+        let seen = places.iter().find(|it| Some(line_of(it)) == choice.at);
+        let any = places.get(self.chance.below(places.len()));
+        published.address = *seen.or(any)?;
         published.pid = pid;
         Some(choice)
     }

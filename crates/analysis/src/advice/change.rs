@@ -171,41 +171,9 @@ fn separate(
     if let Some(change) = near.and_then(|near| separate_several(language, object, lines, near)) {
         return change;
     }
-    let path = second;
-    let named = |path: &str| told(&every_element(path), &object.accessed_type);
-    let [first, second] = parts.map(named);
-    if first != second && !first.is_empty() && !second.is_empty() {
-        // What of the first lies behind the second would share the second's new line.
-        let behind = ends.and_then(|[first, second]| first.behind(second));
-        let behind = behind.map(|it| path_of(&it, lines)).unwrap_or_default();
-        let follows = match named(&behind) {
-            it if it.is_empty() || it == second || it == first => None,
-            it => Some(it),
-        };
-        let how = match (language, &follows) {
-            (Language::Go, None) => format!("Put {bytes} bytes of padding between them"),
-            (Language::Go, Some(_)) => format!("Put {bytes} bytes of padding before and behind it"),
-            (_, None) => aligned_names(language, &format!("`{second}`"), bytes),
-            (_, Some(it)) => aligned_names(
-                language,
-                &format!("`{second}` and, behind it, `{it}`"),
-                bytes,
-            ),
-        };
-        let mut source = aligned_field(language, path, lines, bytes);
-        if follows.is_some() && !source.is_empty() {
-            let second = aligned_field(language, &behind, lines, bytes);
-            source = match second.is_empty() {
-                true => second,
-                false => format!("{source}\n{second}"),
-            };
-        }
-        return Change {
-            text: format!(
-                "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. {how}, or put fields between them that only one of the threads uses."
-            ),
-            source,
-        };
+    let parts = [first, second];
+    if let Some(change) = ends.and_then(|ends| move_apart(language, object, lines, ends, parts)) {
+        return change;
     }
     if let Some(text) = separate_numbers(object, bytes, allocate).filter(|_| first.is_empty()) {
         return Change {
@@ -217,6 +185,52 @@ fn separate(
         text: separate_bytes(language, object, lines, ends),
         source: aligned_type(language, bytes),
     }
+}
+
+/// How two members, whose paths these are, come to lines of their own; `None` where they have no names.
+fn move_apart(
+    language: Language,
+    object: &ObjectRow,
+    lines: &[LineRow],
+    ends: [&OnLine<'_>; 2],
+    paths: [&str; 2],
+) -> Option<Change> {
+    let bytes = lines.first().map_or(64, |line| line.size);
+    let named = |path: &str| told(&every_element(path), &object.accessed_type);
+    let [first, second] = paths.map(named);
+    if first == second || first.is_empty() || second.is_empty() {
+        return None;
+    }
+    // What of the first lies behind the second would share the second's new line.
+    let behind = ends[0].behind(ends[1]);
+    let behind = behind.map(|it| path_of(&it, lines)).unwrap_or_default();
+    let follows = Some(named(&behind));
+    let follows = follows.filter(|it| !it.is_empty() && *it != second && *it != first);
+    let how = match (language, &follows) {
+        (Language::Go, None) => format!("Put {bytes} bytes of padding between them"),
+        (Language::Go, Some(_)) => format!("Put {bytes} bytes of padding before and behind it"),
+        (_, None) => aligned_names(language, &format!("`{second}`"), bytes),
+        (_, Some(it)) => aligned_names(
+            language,
+            &format!("`{second}` and, behind it, `{it}`"),
+            bytes,
+        ),
+    };
+    let moved = [Some(paths[1]), follows.as_ref().map(|_| behind.as_str())];
+    let moved = moved.into_iter().flatten();
+    let sources: Vec<String> = moved
+        .map(|path| aligned_field(language, path, lines, bytes))
+        .collect();
+    let source = match sources.iter().any(String::is_empty) {
+        true => String::new(),
+        false => sources.join("\n"),
+    };
+    Some(Change {
+        text: format!(
+            "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. {how}, or put fields between them that only one of the threads uses."
+        ),
+        source,
+    })
 }
 
 /// What to do that members begin on lines of their own, in a sentence without its full stop. Rust aligns types alone.

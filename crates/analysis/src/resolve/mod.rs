@@ -23,6 +23,7 @@ mod bytes;
 mod callers;
 mod debuginfod;
 mod demangle;
+mod dimensions;
 mod dwarf;
 mod elf;
 mod files;

@@ -2,6 +2,7 @@
 
 use gimli::{AttributeValue, DwTag, Operation};
 
+use super::dimensions::Dimensions;
 use super::dwarf::{Debug, Entry, EntryId};
 use super::scopes::is_function;
 
@@ -99,7 +100,7 @@ impl<'d, 'a> Types<'d, 'a> {
             gimli::DW_TAG_array_type => {
                 let element = self.debug.referred(&entry, gimli::DW_AT_type)?;
                 let size = self.size_at(element, depth + 1)?;
-                self.dimensions(&entry)
+                Dimensions::of(self.debug, &entry)
                     .counts()
                     .try_fold(size, u64::checked_mul)
             }
@@ -111,35 +112,6 @@ impl<'d, 'a> Types<'d, 'a> {
                     .or_else(|| self.debug.referred(&entry, gimli::DW_AT_type))?;
                 self.size_at(next, depth + 1)
             }
-        }
-    }
-
-    /// The dimensions of the array `entry`.
-    pub(super) fn dimensions(&self, entry: &Entry<'a>) -> Dimensions {
-        let language = self.debug.language(entry.id.unit);
-        let default = i64::from(language.is_some_and(counts_from_one));
-        let bound = |entry: &Entry<'_>, name| entry.value(name).map(|it| it.sdata_value());
-        let mut all = Vec::new();
-        for child in self.debug.children(entry.id) {
-            if child.tag == gimli::DW_TAG_subrange_type {
-                let lowest = bound(&child, gimli::DW_AT_lower_bound).unwrap_or(Some(default));
-                let highest = || bound(&child, gimli::DW_AT_upper_bound)?;
-                let counted = || highest()?.checked_sub(lowest?)?.checked_add(1);
-                let count = child.number(gimli::DW_AT_count);
-                all.push(Dimension {
-                    lowest: lowest.unwrap_or(default),
-                    // Without a bound it is a flexible array: how long, nobody says.
-                    count: count.or_else(|| counted()?.try_into().ok()).unwrap_or(0),
-                });
-            }
-        }
-        let first_is_innermost = language.is_some_and(is_fortran);
-        if first_is_innermost {
-            all.reverse();
-        }
-        Dimensions {
-            all,
-            first_is_innermost,
         }
     }
 
@@ -185,7 +157,7 @@ impl<'d, 'a> Types<'d, 'a> {
             gimli::DW_TAG_restrict_type => inner,
             gimli::DW_TAG_array_type => {
                 let rust = self.debug.language(id.unit) == Some(gimli::DW_LANG_Rust);
-                let dimensions = self.dimensions(&entry);
+                let dimensions = Dimensions::of(self.debug, &entry);
                 if rust {
                     (dimensions.counts().rev())
                         .fold(inner, |name, count| format!("[{name}; {count}]"))
@@ -358,12 +330,10 @@ impl<'d, 'a> Types<'d, 'a> {
     ) -> Option<()> {
         let element = self.debug.referred(entry, gimli::DW_AT_type)?;
         let size = self.size(element)?;
-        let mut dimensions = self.dimensions(entry);
+        let mut dimensions = Dimensions::of(self.debug, entry);
         let inner = (dimensions.counts().skip(1)).try_fold(size, u64::checked_mul)?;
-        if let Some(outermost) = dimensions.all.first_mut().filter(|it| it.count == 0) {
-            // A flexible array reaches as far as the question does.
-            outermost.count = walk.end.saturating_sub(offset).checked_div(inner)?;
-        }
+        // A flexible array reaches as far as the question does.
+        dimensions.fill(walk.end.saturating_sub(offset).checked_div(inner)?);
         let count = (dimensions.counts()).try_fold(1, u64::checked_mul)?;
         let end = offset.checked_add(count.checked_mul(size)?)?;
         if size == 0 || offset >= walk.end || end <= walk.start {
@@ -535,84 +505,6 @@ impl<'d, 'a> Types<'d, 'a> {
     }
 }
 
-/// One dimension of an array.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Dimension {
-    /// The index of its first element.
-    lowest: i64,
-    /// How many it has.
-    count: u64,
-}
-
-/// The dimensions of an array.
-#[derive(Clone, Debug)]
-pub(super) struct Dimensions {
-    /// In memory: of the first one step is the widest.
-    all: Vec<Dimension>,
-    /// Whether the program writes the one of the shortest step first.
-    first_is_innermost: bool,
-}
-
-impl Dimensions {
-    /// How many elements each has, outermost first; 0 for one of a flexible array.
-    pub(super) fn counts(&self) -> impl DoubleEndedIterator<Item = u64> {
-        self.all.iter().map(|it| it.count)
-    }
-
-    /// The same in the order in which the program writes them.
-    fn written(&self) -> Vec<u64> {
-        match self.first_is_innermost {
-            true => self.counts().rev().collect(),
-            false => self.counts().collect(),
-        }
-    }
-
-    /// `[1][2]` for element `index`.
-    fn subscripts(&self, index: u64) -> String {
-        let mut rest = index;
-        let mut parts = Vec::new();
-        for (number, it) in self.all.iter().enumerate().rev() {
-            let of_it = match number {
-                0 => rest,
-                _ => rest.checked_rem(it.count).unwrap_or(0),
-            };
-            parts.push(it.lowest.wrapping_add(of_it.cast_signed()));
-            rest = rest.checked_div(it.count).unwrap_or(0);
-        }
-        if !self.first_is_innermost {
-            parts.reverse();
-        }
-        parts.iter().map(|part| format!("[{part}]")).collect()
-    }
-}
-
-/// Whether arrays of a language begin with element 1 where they do not say (DWARF 5, table 7.17).
-fn counts_from_one(language: gimli::DwLang) -> bool {
-    is_fortran(language)
-        || matches!(
-            language,
-            gimli::DW_LANG_Ada83
-                | gimli::DW_LANG_Ada95
-                | gimli::DW_LANG_Cobol74
-                | gimli::DW_LANG_Cobol85
-                | gimli::DW_LANG_Pascal83
-                | gimli::DW_LANG_Modula2
-                | gimli::DW_LANG_PLI
-                | gimli::DW_LANG_Julia
-        )
-}
-
-fn is_fortran(language: gimli::DwLang) -> bool {
-    matches!(
-        language,
-        gimli::DW_LANG_Fortran77
-            | gimli::DW_LANG_Fortran90
-            | gimli::DW_LANG_Fortran95
-            | gimli::DW_LANG_Fortran03
-            | gimli::DW_LANG_Fortran08
-    )
-}
-
 /// `path.name`, with Rust's tuple fields as Rust writes them.
 pub(super) fn join(path: &str, name: &str) -> String {
     let name = match name.strip_prefix("__") {
@@ -742,27 +634,6 @@ pub(super) fn is_wrapper(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn subscripts_count_the_last_dimension_fastest_but_in_fortran_the_first() {
-        let array = |counts: &[u64], lowest, first_is_innermost| Dimensions {
-            all: (counts.iter().map(|&count| Dimension { lowest, count })).collect(),
-            first_is_innermost,
-        };
-        let of_c = |counts: &[u64], index| array(counts, 0, false).subscripts(index);
-        assert_eq!(of_c(&[8], 3), "[3]");
-        assert_eq!(of_c(&[4, 3], 7), "[2][1]");
-        assert_eq!(of_c(&[2, 3, 4], 23), "[1][2][3]");
-        assert_eq!(of_c(&[0, 0], 5), "[0][0]");
-        // `bins(2, 4)`, of which the second element is `bins(2, 1)`.
-        let bins = array(&[4, 2], 1, true);
-        assert_eq!(
-            (bins.subscripts(1), bins.subscripts(2)),
-            ("[2][1]".to_owned(), "[1][2]".to_owned())
-        );
-        assert_eq!(bins.written(), [2, 4]);
-        assert_eq!(array(&[7], -3, false).subscripts(2), "[-1]");
-    }
 
     #[test]
     fn qualifiers_stand_once_and_where_they_belong() {

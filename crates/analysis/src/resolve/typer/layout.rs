@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::super::dimensions::Dimensions;
 use super::super::dwarf::{Debug, Entry, EntryId};
 use super::super::types::{Types, is_opaque, is_wrapper, join, member_offset};
 use super::quick::Quick;
@@ -229,7 +230,7 @@ impl<'d, 'a> Layouts<'d, 'a> {
                 let Some(element) = self.debug.referred(entry, gimli::DW_AT_type) else {
                     return Shape::Incomplete;
                 };
-                let dimensions = Types::new(self.debug).dimensions(entry);
+                let dimensions = Dimensions::of(self.debug, entry);
                 let count = (dimensions.counts())
                     .try_fold(1, u64::checked_mul)
                     .filter(|count| *count > 0);

@@ -132,7 +132,7 @@ fn pairs(input: &Input<'_>) -> Pairs {
         // What a goroutine took along to another thread is nobody else's.
         let user = input.goroutines.user(watch.publisher, watch.armed);
         let is_own = |trap: &&Trap| input.goroutines.user(trap.tid, trap.time) == user;
-        if traps.iter().all(|trap| is_own(&trap)) {
+        if traps.iter().all(is_own) {
             continue;
         }
         let kind = match traps.iter().any(meets) {

@@ -5,6 +5,7 @@
 //! thread time at the accesses of a type; from an exact run it is a share of all accesses, with the
 //! misses of each level. A type's row counts all its objects.
 
+mod declaration;
 mod layout;
 mod owner;
 mod reached;
@@ -24,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::own_code::Packages;
 use crate::users::{Goroutines, User};
+pub(crate) use declaration::{declaration, padded_field};
 pub use layout::{Group, Layout};
-pub(crate) use layout::{declaration, padded_field};
 pub(crate) use owner::owner;
 use reached::Holders;
 pub use uses::{FieldThread, Reached};

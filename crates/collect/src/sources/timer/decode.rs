@@ -547,7 +547,13 @@ impl AccessReader {
         }
         let address = memory.virtual_address(0, |register, _, _| held(register).ok());
         let address = address.ok_or(UnknownReason::AddressNotInRegisters)?;
-        let size = memory.memory_size().size() as u32;
+        // Of a repeated instruction the one is not known, of its elements the other.
+        let sizes = [memory.memory_size(), instruction.memory_size()];
+        let size = sizes
+            .map(|it| it.size() as u32)
+            .into_iter()
+            .find(|it| *it > 0);
+        let size = size.unwrap_or(0);
         let address = match index {
             None => address,
             Some(index) => address.wrapping_add(offset_of_bit(held(index)?, size)),

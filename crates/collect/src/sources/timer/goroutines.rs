@@ -70,7 +70,7 @@ impl Goroutines {
         // It is new, or its stack has grown, which moves it.
         let in_vain = self.in_vain.entry(pid).or_insert(Some(0));
         *in_vain = in_vain.map(|it| it + 1);
-        if descriptor == 0 || descriptor % 8 != 0 {
+        if descriptor == 0 || !descriptor.is_multiple_of(8) {
             return false;
         }
         let mut bytes = [0; 16];

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use linewise_recording::{Address, GoroutineChange, Tid, Time};
+use linewise_recording::{Address, GoroutineSeen, Tid, Time};
 
 /// A thread, or what it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,36 +32,44 @@ impl User {
 /// Which goroutine each thread ran when.
 #[derive(Debug, Default)]
 pub(crate) struct Goroutines {
-    changes: HashMap<Tid, Vec<(Time, Address)>>,
+    seen: HashMap<Tid, Vec<(Time, Address)>>,
 }
 
 impl Goroutines {
     /// Of the rows of a recording.
-    #[must_use]
-    pub(crate) fn new(rows: &[GoroutineChange]) -> Self {
-        let mut changes: HashMap<Tid, Vec<(Time, Address)>> = HashMap::new();
+    pub(crate) fn new(rows: &[GoroutineSeen]) -> Self {
+        let mut seen: HashMap<Tid, Vec<(Time, Address)>> = HashMap::new();
         for row in rows {
-            let of_thread = changes.entry(row.tid).or_default();
+            let of_thread = seen.entry(row.tid).or_default();
             of_thread.push((row.time, row.goroutine));
         }
-        for of_thread in changes.values_mut() {
-            of_thread.sort_by_key(|&(time, _)| time);
+        for of_thread in seen.values_mut() {
+            of_thread.sort_unstable_by_key(|&(time, _)| time);
         }
-        Self { changes }
+        Self { seen }
     }
 
-    /// What a thread ran at the time of one of its samples or traps.
-    #[must_use]
+    /// What a thread ran at one of its samples or traps.
     pub(crate) fn at(&self, tid: Tid, time: Time) -> Option<Address> {
-        let changes = self.changes.get(&tid)?;
-        let next = changes.partition_point(|&(at, _)| at <= time);
-        let (_, goroutine) = changes.get(next.checked_sub(1)?)?;
-        (goroutine.0 != 0).then_some(*goroutine)
+        let (at, goroutine) = self.until(tid, time)?;
+        (at == time).then_some(goroutine)
     }
 
-    /// Who used memory at the time of a sample or trap of a thread.
-    #[must_use]
+    /// Who used memory at a sample or trap of a thread.
     pub(crate) fn user(&self, tid: Tid, time: Time) -> User {
         User::of(tid, self.at(tid, time))
+    }
+
+    /// Who used it at the last sample or trap of a thread until then.
+    pub(crate) fn last_user(&self, tid: Tid, time: Time) -> User {
+        let last = self.until(tid, time);
+        User::of(tid, last.map(|(_, goroutine)| goroutine))
+    }
+
+    /// What was seen of a thread last until then.
+    fn until(&self, tid: Tid, time: Time) -> Option<(Time, Address)> {
+        let seen = self.seen.get(&tid)?;
+        let next = seen.partition_point(|&(at, _)| at <= time);
+        seen.get(next.checked_sub(1)?).copied()
     }
 }

@@ -14,6 +14,7 @@ mod exact_faults;
 mod exact_programs;
 mod fetching;
 mod flow;
+mod goroutines;
 mod groups;
 mod guarding;
 mod heap;

@@ -1,7 +1,7 @@
 //! The view on invented rows with a known answer.
 
 use linewise_recording::{
-    AddressOrigin, CpuId, GoroutineChange, Latency, Map, MapKind, Overhead, RunInfo, Sample,
+    AddressOrigin, CpuId, GoroutineSeen, Latency, Map, MapKind, Overhead, RunInfo, Sample,
     SampleClass, SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
 };
 
@@ -21,7 +21,7 @@ struct Rows {
     traps: Vec<Trap>,
     switches: Vec<Switch>,
     maps: Vec<Map>,
-    goroutines: Vec<GoroutineChange>,
+    goroutines: Vec<GoroutineSeen>,
 }
 
 impl Rows {
@@ -619,7 +619,7 @@ fn swapping(words: [u64; 2]) -> Rows {
         (watch.publisher, watch.tid) = (Tid(3 - trap.tid.0), trap.tid);
     }
     rows.goroutines = (ran.into_iter())
-        .map(|(time, tid, goroutine)| GoroutineChange {
+        .map(|(time, tid, goroutine)| GoroutineSeen {
             time,
             pid: Pid(1),
             tid,

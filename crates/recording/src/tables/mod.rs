@@ -228,7 +228,7 @@ macro_rules! all_tables {
             marks: Mark,
             stack_frames: StackFrame,
             type_allocations: TypeAllocation,
-            goroutines: GoroutineChange,
+            goroutines: GoroutineSeen,
         }
     };
 }

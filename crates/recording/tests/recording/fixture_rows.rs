@@ -650,7 +650,7 @@ pub(crate) fn tables() -> Tables {
             declared_at: "/src/demo.c:8".to_owned(),
         }],
 
-        goroutines: vec![GoroutineChange {
+        goroutines: vec![GoroutineSeen {
             time: Time(1_000_300),
             pid: Pid(10),
             tid: Tid(11),

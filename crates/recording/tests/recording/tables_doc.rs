@@ -79,7 +79,7 @@ const JOINS: &[(&str, &str, &str)] = &[
     (
         "samples.tid",
         "goroutines.tid",
-        "With `pid`: the last row whose `time` is not later (`asof join`); likewise `traps.tid`.",
+        "With `pid` and `time`; likewise `traps.tid`.",
     ),
     (
         "samples.tid",

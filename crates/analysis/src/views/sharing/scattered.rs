@@ -130,7 +130,7 @@ fn pairs(input: &Input<'_>) -> Pairs {
         let chunk = watch.address.0 % input.info.line_size.min(64) / 8;
         let meets = |trap: &&Trap| overlap(watch, trap);
         // What a goroutine took along to another thread is nobody else's.
-        let user = input.goroutines.user(watch.publisher, watch.armed);
+        let user = input.goroutines.last_user(watch.publisher, watch.armed);
         let is_own = |trap: &&Trap| input.goroutines.user(trap.tid, trap.time) == user;
         if traps.iter().all(is_own) {
             continue;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use linewise_machine::records::SampleRecord;
-use linewise_recording::{Address, GoroutineChange, Pid, Tid, Time};
+use linewise_recording::{Address, GoroutineSeen, Pid, Tid, Time};
 
 use crate::kernel::Processes;
 
@@ -18,44 +18,34 @@ const REMEMBERED: usize = 1 << 16;
 /// A process of which so many samples and traps are of none is no Go program.
 const TRIES: u32 = 1_000;
 
-/// What is known of goroutines and of who runs them.
+/// What is known of goroutines.
 #[derive(Debug, Default)]
 pub(crate) struct Goroutines {
     /// Of each process how many samples and traps were of none; `None` once one was of a goroutine.
     in_vain: HashMap<u32, Option<u32>>,
     /// By process and descriptor, the stack: its first byte and one past its last.
     stacks: HashMap<(u32, u64), [u64; 2]>,
-    /// What each thread ran when it was seen last.
-    last: HashMap<u32, (Time, Address)>,
 }
 
 impl Goroutines {
-    /// What a sample or trap tells that is new: none in programs that are not Go's.
+    /// The goroutine of a sample or trap, if it is of one.
     pub(crate) fn seen(
         &mut self,
         kernel: &impl Processes,
         record: &SampleRecord,
-    ) -> Option<GoroutineChange> {
-        let registers = record.registers?;
+    ) -> Option<GoroutineSeen> {
         let in_vain = self.in_vain.get(&record.pid).copied().flatten();
         if in_vain.is_some_and(|it| it >= TRIES) {
             return None;
         }
-        let sp = registers.stack_pointer();
-        let runs = |it: &u64| self.runs(kernel, record.pid, *it, sp);
-        let goroutine = Address(registers.goroutine().filter(runs).unwrap_or(0));
-        if goroutine.0 == 0 && !self.last.contains_key(&record.tid) {
-            return None;
-        }
-        let time = Time(record.time);
-        let before = self.last.insert(record.tid, (time, goroutine));
-        // Of a thread that changed its CPU, records may come in another order than they were made.
-        let is_new = before.is_none_or(|(at, what)| what != goroutine || at > time);
-        is_new.then_some(GoroutineChange {
-            time,
+        let registers = record.registers?;
+        let descriptor = registers.goroutine()?;
+        let runs = self.runs(kernel, record.pid, descriptor, registers.stack_pointer());
+        runs.then_some(GoroutineSeen {
+            time: Time(record.time),
             pid: Pid(record.pid),
             tid: Tid(record.tid),
-            goroutine,
+            goroutine: Address(descriptor),
         })
     }
 
@@ -90,10 +80,9 @@ impl Goroutines {
         around(stack)
     }
 
-    /// A thread of this id began, or runs another program.
-    pub(crate) fn forget(&mut self, tid: u32) {
-        self.last.remove(&tid);
-        self.in_vain.remove(&tid);
+    /// A process of this id began, or runs another program.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.in_vain.remove(&pid);
     }
 }
 
@@ -151,23 +140,20 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_runs_the_goroutine_on_whose_stack_it_is_and_only_changes_are_told() {
+    fn a_thread_runs_the_goroutine_on_whose_stack_it_is() {
         let (kernel, mut goroutines) = (kernel(), Goroutines::default());
         let mut seen = |time, descriptor, sp| {
-            let change = goroutines.seen(&kernel, &sample(time, descriptor, sp));
-            change.map(|it| it.goroutine.0)
+            let seen = goroutines.seen(&kernel, &sample(time, descriptor, sp));
+            seen.map(|it| it.goroutine.0)
         };
         // What another program has in the register.
         assert_eq!(seen(1, 0, STACK), None);
         assert_eq!(seen(2, FIRST, STACK - 8), None);
         assert_eq!(seen(3, FIRST, STACK + 0x800), Some(FIRST));
-        assert_eq!(seen(4, FIRST, STACK + 0x700), None);
-        assert_eq!(seen(5, SECOND, STACK + 0x1800), Some(SECOND));
+        assert_eq!(seen(4, SECOND, STACK + 0x1800), Some(SECOND));
         // Code that uses the register for something else.
-        assert_eq!(seen(6, 0x1234, STACK + 0x1800), Some(0));
-        assert_eq!(seen(7, FIRST, STACK + 0x800), Some(FIRST));
-        // One that comes late, and what was after it.
-        assert_eq!(seen(5, FIRST, STACK + 0x800), Some(FIRST));
+        assert_eq!(seen(5, 0x1234, STACK + 0x1800), None);
+        assert_eq!(seen(6, FIRST, STACK + 0x700), Some(FIRST));
     }
 
     #[test]

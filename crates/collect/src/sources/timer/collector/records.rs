@@ -90,8 +90,8 @@ impl<K: Kernel> Collector<K> {
         self.threads.executed(pid, tid, time, name);
         self.code.forget(pid.0);
         self.callers.forget(pid.0);
+        self.goroutines.forget(pid.0);
         self.bases.forget(tid.0);
-        self.goroutines.forget(tid.0);
         self.mapped_lately.insert(pid);
         if let Some(heap) = &mut self.heap {
             heap.replaced(pid, time);
@@ -101,7 +101,6 @@ impl<K: Kernel> Collector<K> {
     /// A thread began, and with it a process where it has its number.
     fn forked(&mut self, (pid, tid): (Pid, Tid), parent: Pid, time: Time) -> Result<(), Error> {
         self.bases.forget(tid.0);
-        self.goroutines.forget(tid.0);
         if let Some(flow) = &mut self.flow {
             flow.thread_began(pid, time);
         }
@@ -110,6 +109,7 @@ impl<K: Kernel> Collector<K> {
             return Ok(());
         }
         self.callers.forget(pid.0);
+        self.goroutines.forget(pid.0);
         self.mapped_lately.insert(pid);
         let shared = self.maps.forked(parent, pid, time);
         self.writer.push(shared)?;

@@ -1,6 +1,7 @@
 //! The accesses of a finding: who touches its lines where, and what of it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
     Address, Object, ObjectKind, Operation, Pid, SharedMemory, Tid, TypedAccess,
@@ -16,6 +17,8 @@ use crate::views::sharing::{LineSharing, Place};
 
 /// Access places of one finding that are described.
 const PLACES: usize = 40;
+/// Goroutines that are told apart in one finding: of more each does little, and what they do is told by thread.
+const GOROUTINES: usize = 16;
 /// Accesses of one object on lines that nobody waits for that are looked at.
 const BESIDE: usize = 1_000;
 
@@ -35,14 +38,16 @@ impl Accesses {
         verdict: &Verdict<'_>,
         line_size: u64,
     ) -> Self {
-        let total: f64 = lines
-            .iter()
-            .flat_map(|line| &line.places)
-            .map(|place| place.weight)
-            .sum();
+        let places = || lines.iter().flat_map(|line| &line.places);
+        let total: f64 = places().map(|place| place.weight).sum();
+        let goroutines: BTreeSet<Address> = places().filter_map(|it| it.touch.goroutine).collect();
         let mut rows: Vec<(f64, u64, AccessRow)> = Vec::new();
         for line in lines {
-            for place in &line.places {
+            let places = match goroutines.len() > GOROUTINES {
+                true => Cow::Owned(by_thread(&line.places)),
+                false => Cow::Borrowed(&line.places),
+            };
+            for place in places.iter() {
                 let of_line = (line.pid, line.line);
                 let row = access_row(of_line, place, known, verdict, line_size, total);
                 rows.push((place.weight, place.traps, row));
@@ -102,6 +107,28 @@ impl Accesses {
         told.sort_by(|a, b| b.share.total_cmp(&a.share));
         (told, unlisted)
     }
+}
+
+/// Places by thread alone, whatever ran on it.
+fn by_thread(places: &[Place]) -> Vec<Place> {
+    let mut merged: BTreeMap<(Tid, Touch), Place> = BTreeMap::new();
+    for place in places {
+        let touch = Touch {
+            goroutine: None,
+            ..place.touch
+        };
+        let sum = merged.entry((place.tid, touch)).or_insert(Place {
+            touch,
+            weight: 0.0,
+            samples: 0,
+            traps: 0,
+            ..place.clone()
+        });
+        sum.weight += place.weight;
+        sum.samples += place.samples;
+        sum.traps += place.traps;
+    }
+    merged.into_values().collect()
 }
 
 /// What makes a place in the source one: function, file, line, what it does, and what it was inlined into.
@@ -294,6 +321,38 @@ mod tests {
             line_address: line * 64,
             missing: String::new(),
         }
+    }
+
+    #[test]
+    fn what_many_goroutines_do_is_told_by_thread() {
+        let place = |tid, goroutine| Place {
+            tid: Tid(tid),
+            touch: Touch {
+                pid: Pid(1),
+                ip: Address(0x10),
+                address: Address(0x1000),
+                size: 8,
+                operation: Operation::Update,
+                locked: true,
+                goroutine: Some(Address(goroutine)),
+            },
+            weight: 1.0,
+            samples: 2,
+            traps: 3,
+        };
+        let all: Vec<Place> = (0..100).map(|it| place(it as u32 % 2, it)).collect();
+        let merged = by_thread(&all);
+        let of = |it: &Place| {
+            (
+                it.tid.0,
+                it.touch.goroutine,
+                it.weight,
+                it.samples,
+                it.traps,
+            )
+        };
+        let of: Vec<_> = merged.iter().map(of).collect();
+        assert_eq!(of, [(0, None, 50.0, 100, 150), (1, None, 50.0, 100, 150)]);
     }
 
     #[test]

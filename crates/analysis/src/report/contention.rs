@@ -45,7 +45,12 @@ pub(crate) fn threads_words(run: &Run) -> String {
 pub(crate) fn all_transfers(report: &Report, of_what: &str) -> String {
     let all = &report.sharing.transfers;
     let sum = all.true_sharing + all.false_sharing;
-    let counted = transfers(sum, all.interval);
+    // Some were met, too seldom for a count.
+    let met = report.types.iter().any(|row| row.bounces);
+    let counted = match met && all.interval.high <= 0.0 {
+        true => "none counted".to_owned(),
+        false => transfers(sum, all.interval),
+    };
     match uncounted(&report.sharing).as_slice() {
         [] => format!("{counted}{of_what}"),
         lines => format!("{counted}{of_what}, without {}", lines.join(" and ")),

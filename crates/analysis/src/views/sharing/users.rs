@@ -102,7 +102,7 @@ impl LineUsers {
         let seen = |it: &Use| it.samples() + it.met.traps;
         let all: u64 = self.users.values().map(seen).sum();
         let most = self.users.values().map(seen).max().unwrap_or(0);
-        all - most < 2 || most as f64 >= ALONE * all as f64
+        most as f64 >= ALONE * all as f64
     }
 
     /// The share of so many transfers of the line, in its use of `span_ns`, that is true: of each user against all others.

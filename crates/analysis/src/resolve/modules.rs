@@ -551,6 +551,8 @@ impl<'a> DebugInfo<'a> {
     }
 
     fn places(&self, address: u64) -> Option<Vec<SourceFrame>> {
+        // No code has its end behind the last address.
+        address.checked_add(1)?;
         let mut lookup = self.lines()?.find_frames(address);
         let mut frames = loop {
             match lookup {

@@ -1,7 +1,7 @@
 //! True or false sharing where goroutines move between threads: then each thread is seen at what any of them uses, and who
 //! uses which words tell the goroutines.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{Tid, Time};
 
@@ -67,34 +67,38 @@ pub(super) struct LineUsers {
 }
 
 impl LineUsers {
-    /// `None` where no goroutine is known.
+    /// `None` where they are the threads: no goroutine is known, or each stayed on a thread of its own.
     pub(super) fn of(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Option<Self> {
         let mut users: BTreeMap<User, Use> = BTreeMap::new();
+        let mut places: BTreeSet<(Tid, User)> = BTreeSet::new();
+        let mut user = |tid: Tid, touch: &Touch| {
+            let user = User::of(tid, touch.goroutine);
+            places.insert((tid, user));
+            user
+        };
         for (&tid, stay) in &stays.threads {
             for (&touch, &(weight, samples)) in &stay.places {
-                let user = users.entry(User::of(tid, touch.goroutine)).or_default();
-                *user.sampled.entry(touch).or_default() += samples;
-                user.at_line_ns += weight;
+                let of_user = users.entry(user(tid, &touch)).or_default();
+                *of_user.sampled.entry(touch).or_default() += samples;
+                of_user.at_line_ns += weight;
             }
             for &(time, touch) in &stay.seen {
-                let user = users.entry(User::of(tid, touch.goroutine)).or_default();
-                user.seen.push((time, touch));
+                let of_user = users.entry(user(tid, &touch)).or_default();
+                of_user.seen.push((time, touch));
             }
         }
         let mut in_vain = Encounter::default();
         for (&tid, encounter) in met {
             in_vain.add(&encounter.in_vain());
             for (&touch, &count) in &encounter.accesses {
-                let user = users.entry(User::of(tid, touch.goroutine)).or_default();
-                user.met.traps += u64::from(count);
-                *user.met.accesses.entry(touch).or_default() += count;
+                let of_user = users.entry(user(tid, &touch)).or_default();
+                of_user.met.traps += u64::from(count);
+                *of_user.met.accesses.entry(touch).or_default() += count;
             }
         }
-        let is_goroutine = |it: &User| matches!(it, User::Goroutine(_));
-        users
-            .keys()
-            .any(is_goroutine)
-            .then_some(Self { users, in_vain })
+        let threads: BTreeSet<Tid> = places.iter().map(|(tid, _)| *tid).collect();
+        let are_threads = places.len() == threads.len() && places.len() == users.len();
+        (!are_threads).then_some(Self { users, in_vain })
     }
 
     /// Whether all that was seen of the line is one goroutine's: it moves with it, and nobody shares it.

@@ -79,11 +79,10 @@ fn what_is_only_read_is_not_moved_away_from_two_that_stay_in_each_others_way() {
         on(0.1, 1, 8, "reads", Operation::Update),
         on(0.1, 2, 16, "writes", Operation::Update),
     ];
-    let mut drawn = line(&[("limit", "long"), ("reads", "long"), ("writes", "long")]);
-    drawn.address = rows[0].line_address;
-    for (at, field) in (0..).step_by(8).zip(&mut drawn.fields) {
-        field.offset = at;
-    }
+    let drawn = line_of(
+        &rows,
+        &[("limit", "long"), ("reads", "long"), ("writes", "long")],
+    );
     let change = propose(FALSE, &object(), &[drawn], &rows, &[]);
     assert!(
         change
@@ -111,23 +110,14 @@ fn what_lies_behind_a_member_that_is_moved_does_not_move_with_it() {
         on(0.4, 2, 8, "limit", Operation::Load),
         on(0.1, 1, 16, "value", Operation::Update),
     ];
-    let mut drawn = line(&[("m", "long"), ("limit", "long"), ("value", "long")]);
-    drawn.address = rows[0].line_address;
-    for (at, field) in (0..).step_by(8).zip(&mut drawn.fields) {
-        field.offset = at;
-    }
-    let change = propose(FALSE, &object(), &[drawn], &rows, &[]);
-    assert!(
-        change
-            .text
-            .contains("Align `limit` and, behind it, `value` to 64 bytes"),
-        "{}",
-        change.text
+    let drawn = line_of(
+        &rows,
+        &[("m", "long"), ("limit", "long"), ("value", "long")],
     );
-    assert_eq!(
-        change.source,
-        "alignas(64) long limit;\nalignas(64) long value;"
-    );
+    let Change { text, source } = propose(FALSE, &object(), &[drawn], &rows, &[]);
+    let aligned = "Align `limit` and, behind it, `value` to 64 bytes";
+    assert!(text.contains(aligned), "{text}");
+    assert_eq!(source, "alignas(64) long limit;\nalignas(64) long value;");
 }
 
 #[test]
@@ -145,11 +135,7 @@ fn what_a_library_has_beside_a_variable_is_not_told_to_be_moved() {
             on(0.1, 3, 16, third),
         ];
         let kind = |path| (path, "AtomicU64");
-        let mut drawn = line(&["LINK.sent", "LINK.received", third].map(kind));
-        drawn.address = rows[0].line_address;
-        for (at, field) in (0..).step_by(8).zip(&mut drawn.fields) {
-            field.offset = at;
-        }
+        let drawn = line_of(&rows, &["LINK.sent", "LINK.received", third].map(kind));
         propose(FALSE, &object(), &[drawn], &rows, &[]).text
     };
     let own = said("LINK.lost");
@@ -557,10 +543,10 @@ fn what_one_thread_writes_and_others_read_is_to_be_read_less() {
     assert!(both.starts_with("Threads really share"), "{both}");
 }
 
-/// A line with these fields: path and type.
+/// A line with these fields, of 8 bytes each: path and type.
 pub(super) fn line(fields: &[(&str, &str)]) -> LineRow {
-    let field = |(path, kind): &(&str, &str)| LineField {
-        offset: 0,
+    let field = |(at, (path, kind)): (u32, &(&str, &str))| LineField {
+        offset: 8 * at,
         size: 8,
         path: (*path).to_owned(),
         type_name: (*kind).to_owned(),
@@ -570,7 +556,15 @@ pub(super) fn line(fields: &[(&str, &str)]) -> LineRow {
         size: 64,
         offset_in_object: 0,
         transfers: 0.0,
-        fields: fields.iter().map(field).collect(),
+        fields: (0..).zip(fields).map(field).collect(),
+    }
+}
+
+/// The same as that of these accesses.
+fn line_of(rows: &[AccessRow], fields: &[(&str, &str)]) -> LineRow {
+    LineRow {
+        address: rows[0].line_address,
+        ..line(fields)
     }
 }
 

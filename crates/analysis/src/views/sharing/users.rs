@@ -17,9 +17,10 @@ const MOST: usize = 64;
 const ALONE: f64 = 0.98;
 
 /// What one user does at a line.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Use {
     sampled: HashMap<Touch, u64>,
+    /// In the order of time.
     seen: Vec<(Time, Touch)>,
     at_line_ns: f64,
     met: Encounter,
@@ -69,6 +70,11 @@ pub(super) struct LineUsers {
 impl LineUsers {
     /// `None` where they are the threads: no goroutine is known, or each stayed on a thread of its own.
     pub(super) fn of(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Option<Self> {
+        let sampled = stays.threads.values().flat_map(|stay| stay.places.keys());
+        let trapped = met.values().flat_map(|encounter| encounter.accesses.keys());
+        if sampled.chain(trapped).all(|it| it.goroutine.is_none()) {
+            return None;
+        }
         let mut users: BTreeMap<User, Use> = BTreeMap::new();
         let mut places: BTreeSet<(Tid, User)> = BTreeSet::new();
         let mut user = |tid: Tid, touch: &Touch| {
@@ -95,6 +101,9 @@ impl LineUsers {
                 of_user.met.traps += u64::from(count);
                 *of_user.met.accesses.entry(touch).or_default() += count;
             }
+        }
+        for of_user in users.values_mut() {
+            of_user.seen.sort_unstable_by_key(|(time, _)| *time);
         }
         let threads: BTreeSet<Tid> = places.iter().map(|(tid, _)| *tid).collect();
         let are_threads = places.len() == threads.len() && places.len() == users.len();
@@ -129,10 +138,8 @@ impl LineUsers {
             }
             others.met.add(&self.in_vain);
             others.seen.sort_unstable_by_key(|(time, _)| *time);
-            let mut alone = (*user).clone();
-            alone.seen.sort_unstable_by_key(|(time, _)| *time);
             let share = weight(user) / all.max(f64::MIN_POSITIVE);
-            let to = alone.visitor(is_known);
+            let to = user.visitor(is_known);
             let truly = true_share(&to, &others.visitor(is_known), transfers * share, span_ns);
             sum.add(truly.times(Estimate::exactly(share)));
             counted += share;

@@ -169,10 +169,11 @@ leaks() {
 addresses() {
     export RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0
     local where=(--target "$(uname -m)-unknown-linux-gnu" --target-dir target/addresses) status=0
-    cargo +nightly test --package linewise-delegate --locked --tests --no-fail-fast "${where[@]}" || status=1
-    # The sanitizer is told of each switch of stacks. Not the tests of whole processes, which are about faults, limits
-    # of memory and valgrind: it has all of these to itself.
-    cargo +nightly test --package linewise-fibres --features corosensei/sanitizer --locked --lib --test runtime \
+    # The sanitizer is told of each switch of stacks: else it takes what a fibre's stack was before for a fault.
+    cargo +nightly test --package linewise-delegate --features linewise-fibres/sanitizer --locked --tests \
+        --no-fail-fast "${where[@]}" || status=1
+    # Not the tests of whole processes, which are about faults, limits of memory and valgrind: it has all of these to itself.
+    cargo +nightly test --package linewise-fibres --features sanitizer --locked --lib --test runtime \
         --test io --test sync --no-fail-fast "${where[@]}" -- --skip the_limit_of_mappings_is_told || status=1
     return $status
 }

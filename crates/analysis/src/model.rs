@@ -375,8 +375,15 @@ pub struct LineField {
     pub size: u32,
     /// Its path, e.g. `counters[3].hits`; empty for bytes known only by their offset.
     pub path: String,
-    /// Its type, empty if unknown.
+    /// Its type, empty if unknown; of a bit field with its bits, as in `unsigned int : 4`.
     pub type_name: String,
+}
+
+impl LineField {
+    /// Whether it is the storage of one bit field, or of several: `flags.{ready,seen}`.
+    pub(crate) fn is_bits(&self) -> bool {
+        self.path.ends_with('}') || self.type_name.contains(" : ")
+    }
 }
 
 /// One place in the source that touches the object, in one thread.

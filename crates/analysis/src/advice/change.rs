@@ -8,7 +8,7 @@ use super::parts::{OnLine, Part, also_in_the_way, dearest_in_the_way, parts};
 use super::paths::{Parting, every_element, in_one_value, listed, parting, path_of, told};
 use super::proposal::{Change, Language, is_builtin, language};
 use super::share_less::{Shared, share_less};
-use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
+use crate::model::{AccessRow, FindingKind, Interval, LineField, LineRow, ObjectRow};
 use crate::views::types::{declaration, padded_field};
 
 /// What is in each other's way on one line.
@@ -206,25 +206,18 @@ fn move_apart(
     let behind = behind.map(|it| path_of(&it, lines)).unwrap_or_default();
     let follows = Some(named(&behind));
     let follows = follows.filter(|it| !it.is_empty() && *it != second && *it != first);
+    let moved = [Some(paths[1]), follows.as_ref().map(|_| behind.as_str())];
+    let moved: Vec<&str> = moved.into_iter().flatten().collect();
+    let names = match &follows {
+        None => format!("`{second}`"),
+        Some(it) => format!("`{second}` and, behind it, `{it}`"),
+    };
     let how = match (language, &follows) {
         (Language::Go, None) => format!("Put {bytes} bytes of padding between them"),
         (Language::Go, Some(_)) => format!("Put {bytes} bytes of padding before and behind it"),
-        (_, None) => aligned_names(language, &format!("`{second}`"), bytes),
-        (_, Some(it)) => aligned_names(
-            language,
-            &format!("`{second}` and, behind it, `{it}`"),
-            bytes,
-        ),
+        _ => aligned_names(language, &names, &moved, lines),
     };
-    let moved = [Some(paths[1]), follows.as_ref().map(|_| behind.as_str())];
-    let moved = moved.into_iter().flatten();
-    let sources: Vec<String> = moved
-        .map(|path| aligned_field(language, path, lines, bytes))
-        .collect();
-    let source = match sources.iter().any(String::is_empty) {
-        true => String::new(),
-        false => sources.join("\n"),
-    };
+    let source = aligned_fields(language, &moved, lines);
     Some(Change {
         text: format!(
             "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. {how}, or put fields between them that only one of the threads uses."
@@ -233,13 +226,31 @@ fn move_apart(
     })
 }
 
-/// What to do that members begin on lines of their own, in a sentence without its full stop. Rust aligns types alone.
-fn aligned_names(language: Language, names: &str, bytes: u32) -> String {
+/// What to do that members with these paths, called so, begin on lines of their own, in a sentence without its full stop. Rust
+/// aligns types alone, and nothing aligns bit fields.
+fn aligned_names(language: Language, names: &str, paths: &[&str], lines: &[LineRow]) -> String {
+    let bytes = lines.first().map_or(64, |line| line.size);
+    let is_bits = |path: &&str| field_at(path, lines).is_some_and(LineField::is_bits);
     match language {
         Language::Rust => format!(
             "Give {names} a type that is aligned to {bytes} bytes, as CachePadded of the crate crossbeam-utils is"
         ),
+        _ if paths.iter().any(is_bits) => format!(
+            "Align {names} to {bytes} bytes, bit fields as members of a struct, since they cannot be aligned themselves"
+        ),
         _ => format!("Align {names} to {bytes} bytes"),
+    }
+}
+
+/// The declarations of members that begin lines, as `aligned_field` has them; empty if one is not known.
+fn aligned_fields(language: Language, paths: &[&str], lines: &[LineRow]) -> String {
+    let sources = paths
+        .iter()
+        .map(|path| aligned_field(language, path, lines));
+    let sources: Vec<String> = sources.collect();
+    match sources.iter().any(String::is_empty) {
+        true => String::new(),
+        false => sources.join("\n"),
     }
 }
 
@@ -273,23 +284,17 @@ fn separate_several(
         return None;
     };
     let bytes = lines.first().map_or(64, |line| line.size);
+    let moved: Vec<&str> = paths[1..].iter().map(String::as_str).collect();
     let how = match language {
         Language::Go => format!("Put {bytes} bytes of padding before each but {first}"),
-        _ => aligned_names(language, &listed(behind), bytes),
+        _ => aligned_names(language, &listed(behind), &moved, lines),
     };
-    let sources = paths[1..]
-        .iter()
-        .map(|path| aligned_field(language, path, lines, bytes));
-    let sources: Vec<String> = sources.filter(|it| !it.is_empty()).collect();
     Some(Change {
         text: format!(
             "Move {} to a line each: they lie on one line and different threads use them. {how}.",
             listed(&named)
         ),
-        source: match sources.len() == behind.len() {
-            true => sources.join("\n"),
-            false => String::new(),
-        },
+        source: aligned_fields(language, &moved, lines),
     })
 }
 
@@ -439,20 +444,28 @@ fn aligned_type(language: Language, bytes: u32) -> String {
     }
 }
 
-/// The declaration of a member that begins a line; empty where its type is not known, or cannot be written down.
-fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32) -> String {
-    // The member that a path leads to: an element of an array moves with the array.
-    let path = match field.rsplit_once('[') {
+/// The member that a path leads to: an element of an array moves with the array.
+fn member_of(path: &str) -> &str {
+    match path.rsplit_once('[') {
         Some((array, index)) if index.ends_with(']') => array,
-        _ => field,
-    };
-    let name = path.rsplit(['.', ']', ')']).next().unwrap_or_default();
-    let name = linewise_foreign::sanitise(name);
-    let fields = lines.iter().flat_map(|line| &line.fields);
-    let kind = (fields
-        .filter(|it| it.path == path)
-        .map(|it| it.type_name.as_str()))
-    .next();
+        _ => path,
+    }
+}
+
+/// The field of a line that a path leads to.
+fn field_at<'l>(path: &str, lines: &'l [LineRow]) -> Option<&'l LineField> {
+    let path = member_of(path);
+    let mut fields = lines.iter().flat_map(|line| &line.fields);
+    fields.find(|it| it.path == path)
+}
+
+/// The declaration of a member that begins a line; empty where its type is not known, or cannot be written down.
+fn aligned_field(language: Language, path: &str, lines: &[LineRow]) -> String {
+    let bytes = lines.first().map_or(64, |line| line.size);
+    let name = member_of(path).rsplit(['.', ']', ')']).next();
+    let name = linewise_foreign::sanitise(name.unwrap_or_default());
+    let kind = field_at(path, lines).filter(|it| !it.is_bits());
+    let kind = kind.map(|it| it.type_name.as_str());
     let language_name = match language {
         Language::Rust => "rust",
         _ => "c",

@@ -110,14 +110,18 @@ fn what_lies_behind_a_member_that_is_moved_does_not_move_with_it() {
         on(0.4, 2, 8, "limit", Operation::Load),
         on(0.1, 1, 16, "value", Operation::Update),
     ];
-    let drawn = line_of(
-        &rows,
-        &[("m", "long"), ("limit", "long"), ("value", "long")],
-    );
-    let Change { text, source } = propose(FALSE, &object(), &[drawn], &rows, &[]);
-    let aligned = "Align `limit` and, behind it, `value` to 64 bytes";
+    let change = |kind| {
+        let drawn = line_of(&rows, &[("m", "long"), ("limit", "long"), ("value", kind)]);
+        propose(FALSE, &object(), &[drawn], &rows, &[])
+    };
+    let Change { text, source } = change("long");
+    let aligned = "Align `limit` and, behind it, `value` to 64 bytes, or";
     assert!(text.contains(aligned), "{text}");
     assert_eq!(source, "alignas(64) long limit;\nalignas(64) long value;");
+    let Change { text, source } = change("long : 4");
+    let aligned = "`value` to 64 bytes, bit fields as members of a struct, since";
+    assert!(text.contains(aligned), "{text}");
+    assert_eq!(source, "");
 }
 
 #[test]
@@ -506,7 +510,7 @@ fn every_known_language_gets_source_to_paste() {
     for language in [Language::C, Language::Cpp, Language::Rust, Language::Go] {
         assert!(aligned_type(language, 64).contains("64") || language == Language::C);
         let line = line(&[("s.tail", "T"), ("s.d", "long[4]"), ("s.u", "")]);
-        let source = |path| aligned_field(language, path, std::slice::from_ref(&line), 64);
+        let source = |path| aligned_field(language, path, std::slice::from_ref(&line));
         assert!(source("s.tail").contains("tail"));
         if matches!(language, Language::C | Language::Cpp) {
             assert!(source("s.d[3]").ends_with("(64) long d[4];"));

@@ -42,6 +42,13 @@ struct Walk {
     members: Vec<Member>,
 }
 
+impl Walk {
+    /// Whether any of so many bytes at an offset is asked for.
+    fn asks(&self, offset: u64, size: u64) -> bool {
+        size > 0 && offset < self.end && offset.saturating_add(size) > self.start
+    }
+}
+
 /// A type with a qualifier: behind the star if it is the pointer that has it. An array is as its elements are, and
 /// compilers say it of both.
 fn with_qualifier(word: &str, inner: String) -> String {
@@ -307,17 +314,15 @@ impl<'d, 'a> Types<'d, 'a> {
     }
 
     fn push(&mut self, offset: u64, size: u64, path: String, id: EntryId, walk: &mut Walk) {
-        let end = offset.saturating_add(size);
-        if size == 0 || offset >= walk.end || end <= walk.start {
-            return;
+        if walk.asks(offset, size) {
+            let type_name = self.name(id);
+            walk.members.push(Member {
+                offset,
+                size,
+                path,
+                type_name,
+            });
         }
-        let type_name = self.name(id);
-        walk.members.push(Member {
-            offset,
-            size,
-            path,
-            type_name,
-        });
     }
 
     fn walk_array(
@@ -391,7 +396,7 @@ impl<'d, 'a> Types<'d, 'a> {
         depth: u32,
     ) -> Option<()> {
         self.step(depth)?;
-        let mut bits: Option<(u64, u64, EntryId, Vec<String>)> = None;
+        let mut bits: Option<BitFields> = None;
         for child in self.debug.children(id) {
             if self.is_exhausted(walk) {
                 return None;
@@ -439,8 +444,8 @@ impl<'d, 'a> Types<'d, 'a> {
                 _ => {}
             }
         }
-        if let Some((place, size, kind, names)) = bits {
-            self.push_bits(place, size, kind, &names, path, walk);
+        if let Some(unit) = bits {
+            self.push_bits(&unit, path, walk);
         }
         Some(())
     }
@@ -458,7 +463,7 @@ impl<'d, 'a> Types<'d, 'a> {
         offset: u64,
         path: &str,
         name: Option<String>,
-        bits: &mut Option<(u64, u64, EntryId, Vec<String>)>,
+        bits: &mut Option<BitFields>,
         walk: &mut Walk,
     ) {
         let Some(size) = self.size(kind).filter(|size| *size > 0) else {
@@ -472,37 +477,59 @@ impl<'d, 'a> Types<'d, 'a> {
             return;
         };
         let name = name.unwrap_or_default();
+        let count = child.number(gimli::DW_AT_bit_size).unwrap_or(0);
         match bits {
-            Some((same_place, same_size, _, names))
-                if (*same_place, *same_size) == (place, size) =>
-            {
-                names.push(name);
+            Some(unit) if (unit.offset, unit.size) == (place, size) => {
+                unit.fields.push((name, count));
             }
             _ => {
-                if let Some((place, size, kind, names)) =
-                    bits.replace((place, size, kind, vec![name]))
-                {
-                    self.push_bits(place, size, kind, &names, path, walk);
+                let fields = vec![(name, count)];
+                let unit = BitFields {
+                    offset: place,
+                    size,
+                    kind,
+                    fields,
+                };
+                if let Some(unit) = bits.replace(unit) {
+                    self.push_bits(&unit, path, walk);
                 }
             }
         }
     }
 
-    fn push_bits(
-        &mut self,
-        offset: u64,
-        size: u64,
-        kind: EntryId,
-        names: &[String],
-        path: &str,
-        walk: &mut Walk,
-    ) {
-        let path = match names {
-            [name] => join(path, name),
-            names => join(path, &format!("{{{}}}", names.join(","))),
+    /// Adds a storage unit of bit fields: its type has the number of bits where it is of one.
+    fn push_bits(&mut self, unit: &BitFields, path: &str, walk: &mut Walk) {
+        if !walk.asks(unit.offset, unit.size) {
+            return;
+        }
+        let mut type_name = self.name(unit.kind);
+        let path = match unit.fields.as_slice() {
+            [(name, count)] => {
+                type_name = format!("{type_name} : {count}");
+                join(path, name)
+            }
+            fields => {
+                let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+                join(path, &format!("{{{}}}", names.join(",")))
+            }
         };
-        self.push(offset, size, path, kind, walk);
+        walk.members.push(Member {
+            offset: unit.offset,
+            size: unit.size,
+            path,
+            type_name,
+        });
     }
+}
+
+/// Bit fields of one storage unit.
+struct BitFields {
+    /// Its first byte, and its bytes.
+    offset: u64,
+    size: u64,
+    kind: EntryId,
+    /// Their names and bits.
+    fields: Vec<(String, u64)>,
 }
 
 /// `path.name`, with Rust's tuple fields as Rust writes them.

@@ -48,8 +48,9 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
 #[must_use]
 pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>) -> Report {
     let shared = SharedMemory::of(&tables.maps);
-    let sharing = sharing_of(info, tables, &shared);
-    report_of(info, tables, exact, &shared, &sharing)
+    let goroutines = Goroutines::new(&tables.goroutines);
+    let sharing = sharing_of(info, tables, &shared, &goroutines);
+    report_of(info, tables, exact, &shared, &goroutines, &sharing)
 }
 
 /// As [`analyse_with`], with what only a page has room for. Sources and machine code come from `files`.
@@ -61,8 +62,9 @@ pub fn analyse_for_page(
     files: &dyn Files,
 ) -> (Report, Details) {
     let shared = SharedMemory::of(&tables.maps);
-    let sharing = sharing_of(info, tables, &shared);
-    let report = report_of(info, tables, exact, &shared, &sharing);
+    let goroutines = Goroutines::new(&tables.goroutines);
+    let sharing = sharing_of(info, tables, &shared, &goroutines);
+    let report = report_of(info, tables, exact, &shared, &goroutines, &sharing);
     let lost = ContendedTime::new(info, &sharing.0, &shared);
     let details = Details {
         calls: calls(info, tables, |sample| lost.ns(sample)),
@@ -80,9 +82,10 @@ fn report_of(
     tables: &Tables,
     exact: Option<&ExactCounts>,
     shared: &SharedMemory,
+    goroutines: &Goroutines,
     (view, time): &(SharingView, ThreadTime),
 ) -> Report {
-    let advice = advise(view, tables, info, time, shared);
+    let advice = advise(view, tables, info, time, shared, goroutines);
     let samples = count_samples(info, tables);
     let coverage = RunCoverage::of(info, tables, shared);
     let in_use = working_set::Input {
@@ -149,7 +152,7 @@ fn report_of(
         threads: &tables.threads,
         maps: &tables.maps,
         shared,
-        goroutines: &Goroutines::new(&tables.goroutines),
+        goroutines,
         frames: &tables.frames,
         thread_ns: thread_ns(tables),
     }) {
@@ -320,6 +323,7 @@ pub(crate) fn sharing_of(
     info: &RunInfo,
     tables: &Tables,
     shared: &SharedMemory,
+    goroutines: &Goroutines,
 ) -> (SharingView, ThreadTime) {
     if info.exact.is_some() {
         return exact(&ExactInput {
@@ -337,7 +341,7 @@ pub(crate) fn sharing_of(
         switches: &tables.switches,
         latencies: &tables.latencies,
         shared,
-        goroutines: &Goroutines::new(&tables.goroutines),
+        goroutines,
     });
     (view, ThreadTime::Measured(thread_ns(tables)))
 }

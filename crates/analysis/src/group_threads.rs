@@ -5,6 +5,7 @@ use linewise_topology::Topology;
 
 use crate::advice::{Sharers, placement_words};
 use crate::analyse::sharing_of;
+use crate::users::Goroutines;
 use crate::views::groups::{Found, GroupsInput, PairSum, ThreadGroups, thread_groups};
 
 /// Pairs whose objects are looked up; the weaker ones are told without.
@@ -14,7 +15,7 @@ const PAIRS: usize = 500;
 #[must_use]
 pub fn group_threads(info: &RunInfo, tables: &Tables, machine: Option<&Topology>) -> ThreadGroups {
     let shared = SharedMemory::of(&tables.maps);
-    let (sharing, time) = sharing_of(info, tables, &shared);
+    let (sharing, time) = sharing_of(info, tables, &shared, &Goroutines::new(&tables.goroutines));
     let Found { mut groups, sums } = thread_groups(&GroupsInput {
         info,
         tables,

@@ -1,7 +1,9 @@
 // Two processes that count in memory that they share, each in its own element: anonymous memory from before a fork, a memfd, a
-// file or a System V segment, all but the first mapped anew in the child, at another address.
+// file or a System V segment, all but the first mapped anew in the child, at another address. Or two threads of one process that
+// has mapped a memfd twice.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -42,6 +44,19 @@ static void pin(int number)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+struct other {
+    volatile uint64_t *mine;
+    double until;
+};
+
+static void *as_thread(void *argument)
+{
+    struct other *other = argument;
+    pin(1);
+    count(other->mine, other->until);
+    return NULL;
+}
+
 static char *map(int file)
 {
     int how = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
@@ -53,7 +68,8 @@ int main(int arguments, char **argument)
     double seconds = arguments > 1 ? atof(argument[1]) : 2;
     const char *kind = arguments > 2 ? argument[2] : "anonymous";
     int file = -1, segment = -1;
-    if (strcmp(kind, "memfd") == 0)
+    int is_twice = strcmp(kind, "twice") == 0;
+    if (strcmp(kind, "memfd") == 0 || is_twice)
         file = memfd_create("counters", 0);
     else if (strcmp(kind, "file") == 0)
         file = open("counters", O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -63,6 +79,15 @@ int main(int arguments, char **argument)
         return 1;
     char *here = segment < 0 ? map(file) : shmat(segment, NULL, 0);
     double until = now() + seconds;
+    if (is_twice) {
+        struct other other = {(volatile uint64_t *)(map(file) + DISTANCE), until};
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, as_thread, &other) != 0)
+            return 1;
+        pin(0);
+        count((volatile uint64_t *)here, until);
+        return pthread_join(thread, NULL);
+    }
     pid_t child = fork();
     if (child == 0) {
         pin(1);

@@ -3,6 +3,8 @@
 use crate::util::{Output, Place, contended, threads};
 
 const KINDS: [&str; 4] = ["anonymous", "memfd", "file", "segment"];
+/// Two threads of one process that has mapped the memory at two addresses.
+const TWICE: &str = "twice";
 
 fn run(place: &Place, program: &std::path::Path, seconds: &str, kind: &str) -> Output {
     let options = "run --overhead 10% --json --heap off --".split(' ');
@@ -19,7 +21,7 @@ fn two_processes_on_one_line_are_found_and_on_two_lines_not() {
     let (Some(bug), Some(fixed)) = (compile("bug", &[]), compile("fixed", &["-DFIXED"])) else {
         return;
     };
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([TWICE]) {
         let report = contended(|seconds| Some(run(&place, &bug, seconds, kind)));
         let Some(report) = report else { return };
         let finding = &report["findings"][0];
@@ -33,7 +35,7 @@ fn two_processes_on_one_line_are_found_and_on_two_lines_not() {
         assert!(accesses.iter().all(|it| it["function"] == "count"));
         assert_eq!(threads(&report).len(), 2, "{kind}");
     }
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([TWICE]) {
         let output = run(&place, &fixed, "1", kind);
         assert_eq!(output.code, Some(0), "{}", output.stderr);
         assert_eq!(
@@ -52,7 +54,7 @@ fn an_exact_run_sees_what_processes_share() {
     let Some(program) = place.compile("gcc", source, "bug", &[]) else {
         return;
     };
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([TWICE]) {
         let mut command = place.linewise("run --source exact --json --".split(' '));
         let output = place.finish(command.arg(&program).args(["0.1", kind]));
         assert_eq!(output.code, Some(0), "{}", output.stderr);

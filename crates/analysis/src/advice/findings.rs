@@ -34,21 +34,22 @@ const LEAST_OF_A_LINE: f64 = 4.0;
 
 /// The findings, and the lines that are too cheap to be one.
 #[derive(Clone, Debug, Default)]
-pub struct Advice {
+pub(crate) struct Advice {
     /// Ranked by cost.
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
     /// Lines that moved and are in no finding.
-    pub small_lines: usize,
+    pub(crate) small_lines: usize,
 }
 
 /// Makes findings of the lines of a view. Costs are shares of `time`.
 #[must_use]
-pub fn advise(
+pub(crate) fn advise(
     view: &SharingView,
     tables: &Tables,
     info: &RunInfo,
     time: &ThreadTime,
     shared: &SharedMemory,
+    goroutines: &Goroutines,
 ) -> Advice {
     let names = Names::new(tables);
     let votes = Votes::new(tables, &names);
@@ -58,7 +59,7 @@ pub fn advise(
         votes: &votes,
         chains: &CallChains::new(tables, shared, info.line_size),
         languages: &Languages::new(&tables.maps),
-        goroutines: &Goroutines::new(&tables.goroutines),
+        goroutines,
     };
     let mut advice = Advice::default();
     let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view

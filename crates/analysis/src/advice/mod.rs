@@ -22,6 +22,6 @@ mod waits;
 mod whole;
 
 pub(crate) use change::{allocate_aligned, beside_a_declaration, is_of_elements};
-pub use findings::{Advice, advise};
+pub(crate) use findings::{Advice, advise};
 pub(crate) use placement::placement_words;
 pub(crate) use sharers::Sharers;

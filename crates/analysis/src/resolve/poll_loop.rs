@@ -50,17 +50,19 @@ enum Kind {
     Other,
 }
 
-/// The address of the load on which a loop waits, if it does nothing but that. What the loops `within` it add up in a round must be
+/// The addresses of the loads whose values end a loop, if it does nothing but wait for that; none otherwise. What the loops `within` it add up in a round must be
 /// what ends it: a sum over several words that others change is looked at, any other is worked at.
-pub(super) fn polled(code: &Code, body: &Body, within: &Body) -> Option<u64> {
-    let inner = steps(code, within)?;
-    let steps = steps(code, body)?;
+pub(super) fn polled(code: &Code, body: &Body, within: &Body) -> BTreeSet<u64> {
+    let (Some(inner), Some(steps)) = (steps(code, within), steps(code, body)) else {
+        return BTreeSet::new();
+    };
     let registers = Known::of(&steps);
     let sums = inner.iter().filter(|it| it.in_place && !it.counts);
     let sums = sums.fold(0, |all, it| all | it.writes);
-    registers
-        .is_idle(&steps)
-        .then(|| registers.ends(&steps, code, body, sums))?
+    match registers.is_idle(&steps) {
+        true => registers.ends(&steps, code, body, sums),
+        false => BTreeSet::new(),
+    }
 }
 
 /// Whether a loop only lets time pass, as between two looks: it counts its rounds and looks at nothing.
@@ -281,14 +283,14 @@ impl Known {
                 .all(|it| it.load.is_none_or(|base| base & !self.same() == 0))
     }
 
-    /// The load whose value ends the loop, by the branches that leave it, one of which looks at all of `sums`.
-    fn ends(&self, steps: &[Step], code: &Code, body: &Body, sums: Registers) -> Option<u64> {
+    /// The loads whose values end the loop, by the branches that leave it, each of which looks at all of `sums`.
+    fn ends(&self, steps: &[Step], code: &Code, body: &Body, sums: Registers) -> BTreeSet<u64> {
         let by_ip: BTreeMap<u64, &Step> = steps.iter().map(|it| (it.ip, it)).collect();
         let leaves = |block: &&usize| {
             let next = code.blocks.get(**block).map(|it| &it.next);
             next.is_some_and(|it| it.iter().any(|next| !body.contains(next)) || it.len() < 2)
         };
-        body.iter().filter(leaves).find_map(|&block| {
+        let ends = body.iter().filter(leaves).filter_map(|&block| {
             let instructions = code
                 .instructions
                 .get(code.blocks.get(block)?.instructions.clone())?;
@@ -311,22 +313,31 @@ impl Known {
                     .filter(|base| *base != of_frame)
                     .map(|_| decides.ip)
             };
-            self.load_of(looked_at & self.loaded, steps).or_else(own)
-        })
+            let before: Vec<&Step> = back.collect();
+            let load = self.load_of(looked_at & self.loaded, &before, steps);
+            load.or_else(own)
+        });
+        ends.collect()
     }
 
-    /// The load that one of these registers has its value of.
-    fn load_of(&self, registers: Registers, steps: &[Step]) -> Option<u64> {
+    /// The load that one of these registers has its value of, behind the steps `before`, the last first.
+    fn load_of(&self, registers: Registers, before: &[&Step], steps: &[Step]) -> Option<u64> {
         let mut asked: BTreeSet<u32> = BTreeSet::new();
         let mut queue: Vec<u32> = bits(registers).collect();
         while let Some(register) = queue.pop() {
-            let mut writers = steps.iter().filter(|it| it.writes >> register & 1 != 0);
-            let is_shared = |it: &&Step| it.load.is_some_and(|base| base != 1 << RSP);
-            if let Some(load) = writers.clone().find(is_shared) {
+            let writes = |it: &&Step| it.writes >> register & 1 != 0;
+            let made = (before.iter()).position(|it| writes(it) && !it.in_place && !it.may_keep);
+            let writers: Vec<&Step> = match made {
+                Some(made) => before[..=made].iter().copied().filter(writes).collect(),
+                None => steps.iter().filter(writes).collect(),
+            };
+            let is_shared = |it: &&&Step| it.load.is_some_and(|base| base != 1 << RSP);
+            if let Some(load) = writers.iter().find(is_shared) {
                 return Some(load.ip);
             }
             if asked.insert(register) {
-                queue.extend(writers.by_ref().flat_map(|it| bits(it.reads & self.loaded)));
+                let reads = writers.iter().flat_map(|it| bits(it.reads & self.loaded));
+                queue.extend(reads);
             }
         }
         None

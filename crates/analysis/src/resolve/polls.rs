@@ -70,17 +70,16 @@ impl Resolver<'_> {
                 continue;
             };
             let function = Sampled::of(&code, &seen);
-            let waits = seen.iter().filter_map(|it| {
-                let load = function.load_of(it.own_ip())?;
-                Some(Polling {
+            for it in seen {
+                let loads = function.loads_of(it.own_ip()).into_iter();
+                rows.extend(loads.map(|load| Polling {
                     pid: it.pid,
                     ip: it.ip,
                     load_ip: Address(load.wrapping_add(it.bias)),
-                })
-            });
-            rows.extend(waits);
+                }));
+            }
         }
-        rows.sort_by_key(|row| (row.pid, row.ip));
+        rows.sort_by_key(|row| (row.pid, row.ip, row.load_ip));
         rows
     }
 
@@ -118,11 +117,14 @@ impl<'c> Sampled<'c> {
         }
     }
 
-    /// The load on which the innermost loop waits that holds the instruction at `address` and does nothing but wait.
-    fn load_of(&self, address: u64) -> Option<u64> {
-        let block = self.code.block_of(self.code.at(address)?)?;
+    /// The loads whose values end the innermost loop that holds the instruction at `address` and does nothing but wait.
+    fn loads_of(&self, address: u64) -> BTreeSet<u64> {
+        let at = self.code.at(address);
+        let Some(block) = at.and_then(|at| self.code.block_of(at)) else {
+            return BTreeSet::new();
+        };
         let around = self.loops.iter().filter(|it| it.body.contains(&block));
-        around.filter(|it| self.is_most_of_it(it)).find_map(|it| {
+        let loads = around.filter(|it| self.is_most_of_it(it)).map(|it| {
             let inner = self.loops.iter().filter(|other| {
                 other.header != it.header
                     && other.body.is_subset(&it.body)
@@ -130,7 +132,11 @@ impl<'c> Sampled<'c> {
             });
             let inner = inner.flat_map(|other| &other.body).copied().collect();
             polled(self.code, &it.body, &inner)
-        })
+        });
+        loads
+            .into_iter()
+            .find(|it| !it.is_empty())
+            .unwrap_or_default()
     }
 
     /// Whether a loop has nearly all of the time of those that begin with the same block: code does not say which of them is in

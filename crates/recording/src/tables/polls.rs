@@ -4,5 +4,5 @@ table! {
 
     pid: Pid = "The process.",
     ip: Address = "The instruction: `samples.ip`.",
-    load_ip: Address = "The load in that loop whose value ends it.",
+    load_ip: Address = "The load in that loop whose value ends it; a row for each of several.",
 }

@@ -22,6 +22,7 @@ ONCE void spins_at_a_slot(struct ring *r, int i) { while (!LOAD(r->slots[i & 7])
 ONCE void spins_in_turns(long rounds) { for (long i = 1; i <= rounds; i++) while (LOAD(flag) < i) PAUSE(); }
 ONCE void spins_until_all_are(int n) { for (;;) { unsigned long s = 0; for (int j = 1; j < n; j++) s += LOAD(rings[j].tail); if (s == 0) break; } }
 ONCE void spins_until_one_is(int n) { for (;;) for (int j = 0; j < n; j++) if (LOAD(rings[j].tail) != 0) return; }
+ONCE void spins_unless_told(void) { while (!LOAD(flag)) if (stop) break; }
 ONCE void begin_of_others(void) {}
 ONCE long adds(const long *a, long n) { long s = 0; for (long i = 0; i < n; i++) s += a[i]; return s; }
 ONCE long hashes_until_told(long x) { while (!stop) x = x * 1103515245 + 12345; return x; }
@@ -75,7 +76,7 @@ const OTHERS: [&str; 16] = [
     "has_the_most",
 ];
 
-/// The loads on which the loop of a function waits, if it is sampled everywhere.
+/// The loads that end the loop of a function, if it is sampled everywhere.
 fn loads(program: &Program, name: &str) -> Vec<Address> {
     /// No function is longer, and what follows is another.
     const LONGEST: u64 = 400;
@@ -132,6 +133,8 @@ fn loops_that_only_look_at_memory_poll_and_others_do_not() {
                 "{compiler} {flags:?}: {name}"
             );
         }
+        let looks = loads(&program, "spins_unless_told");
+        assert_eq!(looks.len(), 2, "{compiler} {flags:?}");
         for name in OTHERS {
             assert_eq!(loads(&program, name), [], "{compiler} {flags:?}: {name}");
         }

@@ -1,7 +1,7 @@
 //! Time that threads spend looking at memory until another thread changes it, in loops that do nothing else: what looks like work,
 //! and is waiting.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{Address, ObjectKind, Operation, Pid, RunInfo, SampleClass, Tables, Tid};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Poll {
     pub share: f64,
     /// How many threads were seen there.
     pub threads: u64,
-    /// Where the program's own code changes what is looked at, most often of what watches saw.
+    /// Where the program's own code changes what is looked at, most often of what was seen.
     #[serde(default)]
     pub changed: Option<SourcePlace>,
 }
@@ -122,7 +122,7 @@ fn changes(polls: &[Poll]) -> Vec<String> {
     told.take(MOST_CHANGES).collect()
 }
 
-/// What was seen at a place.
+/// What was seen of one loop, or of those at one place.
 #[derive(Default)]
 struct Seen {
     weight: u64,
@@ -131,35 +131,57 @@ struct Seen {
     changed: BTreeMap<SourcePlace, u64>,
 }
 
+impl Seen {
+    fn add(&mut self, other: Self) {
+        self.weight += other.weight;
+        self.threads.extend(other.threads);
+        for (word, weight) in other.words {
+            *self.words.entry(word).or_default() += weight;
+        }
+        for (place, count) in other.changed {
+            *self.changed.entry(place).or_default() += count;
+        }
+    }
+}
+
+/// A loop, by the loads that can end it.
+type Loop = (Pid, Vec<Address>);
+
 fn polls(tables: &Tables) -> Vec<Poll> {
     let frames = SourceFrames::new(&tables.frames);
-    let loads: HashMap<(Pid, Address), Address> = (tables.polls.iter())
-        .map(|row| ((row.pid, row.ip), row.load_ip))
-        .collect();
-    let words = words(tables);
-    let writes = writes(tables, &frames);
-    let mut places: BTreeMap<SourcePlace, Seen> = BTreeMap::new();
+    let mut loads: HashMap<(Pid, Address), Vec<Address>> = HashMap::new();
+    for row in &tables.polls {
+        let of_loop = loads.entry((row.pid, row.ip)).or_default();
+        of_loop.push(row.load_ip);
+    }
+    let mut loops: BTreeMap<Loop, Seen> = BTreeMap::new();
     let mut all = 0;
     for sample in &tables.samples {
         all += sample.weight;
         // In the kernel it is the kernel that takes the time.
-        let load = loads.get(&(sample.pid, sample.ip));
-        let Some(&load) = load.filter(|_| sample.class != SampleClass::Kernel) else {
+        let loads = loads.get(&(sample.pid, sample.ip));
+        let Some(loads) = loads.filter(|_| sample.class != SampleClass::Kernel) else {
             continue;
         };
-        let place = place(&frames, sample.pid, load);
-        let seen = places.entry(place).or_default();
+        let seen = loops.entry((sample.pid, loads.clone())).or_default();
         seen.weight += sample.weight;
         seen.threads.insert(sample.tid);
-        if let Some(word) = words.get(&(sample.pid, load)) {
-            *seen.words.entry(word.clone()).or_default() += sample.weight;
+    }
+    let looks = Looks::new(tables, &frames);
+    let mut places: BTreeMap<SourcePlace, Seen> = BTreeMap::new();
+    for ((pid, loads), mut seen) in loops {
+        let waits = looks.waits_at(pid, &loads);
+        let mut words: Vec<&str> = waits.iter().filter_map(|it| it.word).collect();
+        words.dedup();
+        if !words.is_empty() {
+            seen.words.insert(words.join(" or "), seen.weight);
         }
-        let looks_at = (sample.pid, sample.address);
-        // What a thread writes itself it does not wait for.
-        let by_others = writes.get(&looks_at).into_iter().flatten();
-        for ((_, place), count) in by_others.filter(|((tid, _), _)| *tid != sample.tid) {
-            *seen.changed.entry(place.clone()).or_default() += count;
+        if let [look] = waits.as_slice() {
+            seen.changed.clone_from(&look.changed);
         }
+        let load = waits.first().map(|it| it.load).or(loads.first().copied());
+        let place = place(&frames, pid, load.unwrap_or_default());
+        places.entry(place).or_default().add(seen);
     }
     let row = |(place, seen): (SourcePlace, Seen)| Poll {
         word: (seen.words.into_iter().max_by_key(|(_, weight)| *weight))
@@ -174,6 +196,108 @@ fn polls(tables: &Tables) -> Vec<Poll> {
     let mut rows: Vec<Poll> = places.into_iter().map(row).collect();
     rows.sort_by(|a, b| b.share.total_cmp(&a.share));
     rows
+}
+
+/// What one load of a loop looks at.
+struct Look<'a> {
+    load: Address,
+    /// Its name, if it has one.
+    word: Option<&'a str>,
+    /// Where others than those who look change it, with how often that was seen.
+    changed: BTreeMap<SourcePlace, u64>,
+}
+
+/// What the loads of loops look at.
+struct Looks {
+    /// Who looks where.
+    addresses: HashMap<(Pid, Address), BTreeSet<(Tid, Address)>>,
+    writes: HashMap<(Pid, Address), Writes>,
+    words: HashMap<(Pid, Address), String>,
+}
+
+impl Looks {
+    fn new(tables: &Tables, frames: &SourceFrames<'_>) -> Self {
+        let loads: HashSet<(Pid, Address)> = (tables.polls.iter())
+            .map(|row| (row.pid, row.load_ip))
+            .collect();
+        let mut addresses: HashMap<_, BTreeSet<_>> = HashMap::new();
+        let mut writes: HashMap<_, Writes> = HashMap::new();
+        for it in seen_accesses(tables) {
+            if loads.contains(&(it.pid, it.ip)) {
+                let of_load = addresses.entry((it.pid, it.ip)).or_default();
+                of_load.insert((it.tid, it.address));
+            }
+            if it.operation != Operation::Load {
+                let of_word = writes.entry((it.pid, it.address)).or_default();
+                let place = place(frames, it.pid, it.ip);
+                *of_word.entry((it.tid, place)).or_default() += 1;
+            }
+        }
+        Self {
+            addresses,
+            writes,
+            words: words(tables, &loads),
+        }
+    }
+
+    /// For what a loop waits of all that can end it: what others were seen to change most often; all of it where none was.
+    fn waits_at(&self, pid: Pid, loads: &[Address]) -> Vec<Look<'_>> {
+        let mut looks: Vec<Look<'_>> = loads.iter().map(|&it| self.at(pid, it)).collect();
+        let changes = |it: &Look<'_>| it.changed.values().sum::<u64>();
+        let most = looks.iter().max_by_key(|it| changes(it));
+        if let Some(load) = most.filter(|it| changes(it) > 0).map(|it| it.load) {
+            looks.retain(|it| it.load == load);
+        }
+        looks
+    }
+
+    fn at(&self, pid: Pid, load: Address) -> Look<'_> {
+        let mut changed: BTreeMap<SourcePlace, u64> = BTreeMap::new();
+        let looked_at = self.addresses.get(&(pid, load)).into_iter().flatten();
+        for &(tid, address) in looked_at {
+            // What a thread writes itself it does not wait for.
+            let writes = self.writes.get(&(pid, address)).into_iter().flatten();
+            for ((_, place), count) in writes.filter(|((by, _), _)| *by != tid) {
+                *changed.entry(place.clone()).or_default() += count;
+            }
+        }
+        Look {
+            load,
+            word: self.words.get(&(pid, load)).map(String::as_str),
+            changed,
+        }
+    }
+}
+
+/// An access that was seen.
+struct SeenAccess {
+    pid: Pid,
+    tid: Tid,
+    ip: Address,
+    address: Address,
+    operation: Operation,
+}
+
+/// The accesses of samples and traps.
+fn seen_accesses(tables: &Tables) -> impl Iterator<Item = SeenAccess> {
+    let sampled = tables.samples.iter().filter_map(|it| {
+        let operation = it.operation.filter(|_| it.class == SampleClass::Access)?;
+        Some(SeenAccess {
+            pid: it.pid,
+            tid: it.tid,
+            ip: it.access_ip,
+            address: it.address,
+            operation,
+        })
+    });
+    let trapped = tables.traps.iter().map(|it| SeenAccess {
+        pid: it.pid,
+        tid: it.tid,
+        ip: it.access_ip,
+        address: it.address,
+        operation: it.operation,
+    });
+    sampled.chain(trapped).filter(|it| it.ip != Address(0))
 }
 
 /// Where an instruction stands in the program's own code.
@@ -193,27 +317,11 @@ fn place(frames: &SourceFrames<'_>, pid: Pid, ip: Address) -> SourcePlace {
     )
 }
 
-/// Which threads change a word at which places, with how often watches saw that.
+/// Which threads change a word at which places, with how often that was seen.
 type Writes = BTreeMap<(Tid, SourcePlace), u64>;
 
-/// Where words are changed, by process and address.
-fn writes(tables: &Tables, frames: &SourceFrames<'_>) -> HashMap<(Pid, Address), Writes> {
-    let mut writes: HashMap<_, Writes> = HashMap::new();
-    let changing = (tables.traps.iter())
-        .filter(|trap| trap.operation != Operation::Load && trap.access_ip != Address(0));
-    for trap in changing {
-        let place = place(frames, trap.pid, trap.access_ip);
-        let of_word = writes.entry((trap.pid, trap.address)).or_default();
-        *of_word.entry((trap.tid, place)).or_default() += 1;
-    }
-    writes
-}
-
 /// What the loads look at, as far as it has a name: the static variable at a sampled address, or the type that debug info names.
-fn words(tables: &Tables) -> HashMap<(Pid, Address), String> {
-    let looked_at: BTreeSet<(Pid, Address)> = (tables.polls.iter())
-        .map(|row| (row.pid, row.load_ip))
-        .collect();
+fn words(tables: &Tables, looked_at: &HashSet<(Pid, Address)>) -> HashMap<(Pid, Address), String> {
     let statics: BTreeMap<(Pid, Address), _> = (tables.objects.iter())
         .filter(|object| object.kind == ObjectKind::Static)
         .map(|object| ((object.pid, object.address), object))

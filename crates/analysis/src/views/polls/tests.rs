@@ -28,15 +28,36 @@ fn sample(tid: u32, ip: u64, class: SampleClass, weight: u64) -> Sample {
     }
 }
 
-/// A load at 0x10, behind which the loop goes on to 0x18; 0x20 is outside.
-fn tables() -> Tables {
-    let polling = |ip| Polling {
+fn polling(ip: u64, load: u64) -> Polling {
+    Polling {
         pid: PID,
         ip: Address(ip),
-        load_ip: Address(0x10),
-    };
+        load_ip: Address(load),
+    }
+}
+
+fn written(ip: u64, operation: Operation) -> Trap {
+    Trap {
+        watch: 1,
+        chunk: 1,
+        exposure_ns: 0,
+        time: Time(0),
+        pid: PID,
+        tid: Tid(3),
+        cpu: CpuId(0),
+        access_ip: Address(ip),
+        address: Address(0x5008),
+        size: 8,
+        operation,
+        locked: false,
+        stack: StackId(0),
+    }
+}
+
+/// A load at 0x10, behind which the loop goes on to 0x18; 0x20 is outside.
+fn tables() -> Tables {
     Tables {
-        polls: vec![polling(0x10), polling(0x18)],
+        polls: vec![polling(0x10, 0x10), polling(0x18, 0x10)],
         frames: vec![
             frame(
                 0,
@@ -100,21 +121,6 @@ fn what_is_looked_at_has_the_name_of_its_variable_or_of_its_type() {
 #[test]
 fn who_changes_what_is_looked_at_is_told_where_watches_saw_it() {
     let mut tables = tables();
-    let written = |ip: u64, operation| Trap {
-        watch: 1,
-        chunk: 1,
-        exposure_ns: 0,
-        time: Time(0),
-        pid: PID,
-        tid: Tid(3),
-        cpu: CpuId(0),
-        access_ip: Address(ip),
-        address: Address(0x5008),
-        size: 8,
-        operation,
-        locked: false,
-        stack: StackId(0),
-    };
     tables.traps = vec![
         written(0x30, Operation::Store),
         written(0x30, Operation::Update),
@@ -139,4 +145,26 @@ fn who_changes_what_is_looked_at_is_told_where_watches_saw_it() {
     assert_eq!(polls(&tables)[0].changed, None);
     tables.traps.truncate(0);
     assert_eq!(polls(&tables)[0].changed, None);
+}
+
+#[test]
+fn of_two_words_that_end_a_loop_it_waits_for_the_one_that_others_change() {
+    let mut tables = tables();
+    tables.polls = vec![polling(0x10, 0x0c), polling(0x10, 0x10)];
+    tables.samples.push(Sample {
+        access_ip: Address(0x0c),
+        address: Address(0x6000),
+        ..sample(1, 0x10, SampleClass::Access, 900)
+    });
+    tables.typed_accesses = vec![
+        sampled_rows::typed(0x0c, "Quit"),
+        sampled_rows::typed(0x10, "Queue"),
+    ];
+    let words = |tables: &Tables| -> Vec<String> {
+        polls(tables).into_iter().map(|row| row.word).collect()
+    };
+    assert_eq!(words(&tables), ["Quit.x or Queue.x"]);
+    tables.traps = vec![written(0x30, Operation::Store)];
+    assert_eq!(words(&tables), ["Queue.x"]);
+    assert!(polls(&tables)[0].changed.is_some());
 }

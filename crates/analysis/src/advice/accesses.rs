@@ -7,10 +7,10 @@ use linewise_recording::{
     Address, Object, ObjectKind, Operation, Pid, SharedMemory, Tid, TypedAccess,
 };
 
-use super::called_from::{At, own_of};
+use super::called_from::{At, Way};
 use super::known::{Known, LINES};
 use super::votes::Verdict;
-use crate::model::{AccessRow, ObjectRow, Unlisted};
+use crate::model::{AccessRow, ObjectRow, SourcePlace, Unlisted};
 use crate::users::User;
 use crate::views::Touch;
 use crate::views::sharing::{LineSharing, Place};
@@ -49,8 +49,9 @@ impl Accesses {
             };
             for place in places.iter() {
                 let of_line = (line.pid, line.line);
-                let row = access_row(of_line, place, known, verdict, line_size, total);
-                rows.push((place.weight, place.traps, row));
+                for row in access_rows(of_line, place, known, verdict, line_size, total) {
+                    rows.push((row.share, place.traps, row));
+                }
             }
         }
         rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
@@ -131,22 +132,27 @@ fn by_thread(places: &[Place]) -> Vec<Place> {
     merged.into_values().collect()
 }
 
-/// What makes a place in the source one: function, file, line, what it does, and what it was inlined into.
-type Code = (String, String, u32, Operation, Vec<String>);
+/// What makes a place in the source one: where it is, what it does, what it was inlined into, and for whom it is done.
+type Code = (SourcePlace, Operation, Vec<String>, Option<SourcePlace>);
 
 fn code(row: &AccessRow) -> Code {
-    let (function, file) = (row.function.clone(), row.file.clone());
-    (function, file, row.line, row.op, row.inlined_into.clone())
+    (
+        row.innermost(),
+        row.op,
+        row.inlined_into.clone(),
+        row.own.clone(),
+    )
 }
 
-fn access_row(
+/// The rows of a place: one for each place of the program's own from which it came there.
+fn access_rows(
     (pid, line): (Pid, Address),
     place: &Place,
     known: Known<'_>,
     verdict: &Verdict<'_>,
     line_size: u64,
     total: f64,
-) -> AccessRow {
+) -> Vec<AccessRow> {
     let Known { names, votes, .. } = known;
     let at = At {
         pid: place.touch.pid,
@@ -183,12 +189,14 @@ fn access_row(
         )
         .or_else(|| typed.map(|(_, path)| path))
         .unwrap_or_default();
-    let own = own_of(frames.iter().copied()).or_else(|| known.chains.own(at, names));
-    let (own, ends_scope) = own.map_or((None, false), |own| (Some(own.place), own.ends_scope));
     let of_type = votes.access(place.touch.pid, place.touch.ip);
     let of_type = of_type.map_or("", |row| votes.language(row));
-    AccessRow {
-        language: known.languages.of(frames, own.as_ref(), of_type).to_owned(),
+    let share = match total > 0.0 {
+        true => place.weight / total,
+        false => 0.0,
+    };
+    let whole = AccessRow {
+        language: String::new(),
         tid: place.tid.0,
         thread_name: names.thread(place.tid).to_owned(),
         goroutine: place.touch.goroutine.map(|it| it.0),
@@ -199,28 +207,38 @@ fn access_row(
         },
         file: located.map(|frame| frame.file.clone()).unwrap_or_default(),
         line: located.map_or(0, |frame| frame.line),
-        own,
-        ends_scope,
+        own: None,
+        ends_scope: false,
         inlined_into: frames
             .iter()
             .skip(1)
             .map(|frame| frame.function.clone())
             .collect(),
-        called_from: known.chains.of(at, names),
+        called_from: Vec::new(),
         op: place.touch.operation,
         offset: (first - line.0) as u32,
         size: (end - first) as u32,
         field,
-        share: if total > 0.0 {
-            place.weight / total
-        } else {
-            0.0
-        },
+        share,
         line_address: line.0,
         missing: innermost
             .map(|frame| frame.reason.clone())
             .unwrap_or_default(),
-    }
+    };
+    let row = |way: Way| {
+        let (own, ends_scope) =
+            (way.own).map_or((None, false), |own| (Some(own.place), own.ends_scope));
+        AccessRow {
+            language: known.languages.of(frames, own.as_ref(), of_type).to_owned(),
+            own,
+            ends_scope,
+            called_from: way.chains,
+            share: share * way.share,
+            ..whole.clone()
+        }
+    };
+    let ways = known.chains.ways(at, frames, names);
+    ways.into_iter().map(row).collect()
 }
 
 /// The field in a static variable that an instruction touches which says `path`: where members of a union lie over each
@@ -291,9 +309,9 @@ pub(super) fn beside(
             traps: 0,
         };
         let line = (pid, touch.address.line(line_size));
-        access_row(line, &place, known, verdict, line_size, 0.0)
+        access_rows(line, &place, known, verdict, line_size, 0.0)
     };
-    touches.take(BESIDE).map(row).collect()
+    touches.take(BESIDE).flat_map(row).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use linewise_recording::{Address, Frame, Pid, SampleClass, SharedMemory, Tables, Tid};
 
 use super::names::{Names, frame_words};
+use crate::lock_names::{names_a_lock, wraps_a_lock};
 use crate::model::{CallChain, SourcePlace};
 use crate::own_code::{is_library_code, is_own};
 use crate::resolve::{UNMAPPED, chains_by_id};
@@ -14,7 +15,9 @@ use crate::resolve::{UNMAPPED, chains_by_id};
 const CHAINS: usize = 3;
 /// Callers of a chain that are told.
 const CALLERS: usize = 8;
-/// Chains with a smaller share of the place's samples are not told.
+/// Ways to one instruction that are told apart.
+const WAYS: usize = 8;
+/// Chains and ways with a smaller share of the samples are not told.
 const LEAST_SHARE: f64 = 0.05;
 
 /// A thread at one line of memory, by one instruction: what a report has a row for.
@@ -54,45 +57,66 @@ impl<'a> CallChains<'a> {
         Self(seen)
     }
 
-    /// The callers of the function of an instruction when it came there, the most frequent chain first. Nothing where
-    /// threads or programs begin with that function, or nobody knows.
-    pub(crate) fn of(&self, at: At, names: &Names<'_>) -> Vec<CallChain> {
-        let Some(seen) = self.0.get(&at) else {
-            return Vec::new();
-        };
-        let mut counts: BTreeMap<Vec<String>, u64> = BTreeMap::new();
-        for (callers, count) in seen {
-            *counts
-                .entry(own_callers(at.pid, callers, names))
-                .or_default() += count;
+    /// The ways on which a thread came to an instruction, whose own `frames` these are, by the places of the program's own that
+    /// they lead through, the most frequent first. One without callers where threads or programs begin with its function, or nobody
+    /// knows.
+    pub(crate) fn ways(&self, at: At, frames: &[&Frame], names: &Names<'_>) -> Vec<Way> {
+        let mut ways: BTreeMap<Option<Own>, BTreeMap<Vec<String>, u64>> = BTreeMap::new();
+        for (callers, count) in self.0.get(&at).into_iter().flatten() {
+            let callers = names.callers(at.pid, callers);
+            let own = own_of(frames.iter().chain(&callers).copied());
+            let of_way = ways.entry(own).or_default();
+            *of_way.entry(own_callers(callers)).or_default() += count;
         }
-        let all: u64 = counts.values().sum();
-        let mut chains: Vec<CallChain> = counts
-            .into_iter()
-            .map(|(callers, count)| CallChain {
-                share: count as f64 / all as f64,
-                callers,
+        let all: u64 = ways.values().flat_map(BTreeMap::values).sum();
+        let share = |of: &BTreeMap<_, u64>| of.values().sum::<u64>() as f64 / all as f64;
+        let mut ways: Vec<Way> = (ways.into_iter())
+            .map(|(own, chains)| Way {
+                own,
+                share: share(&chains),
+                chains: chains_of(chains),
             })
-            .filter(|chain| chain.share >= LEAST_SHARE && !chain.callers.is_empty())
             .collect();
-        chains.sort_by(|a, b| b.share.total_cmp(&a.share));
-        chains.truncate(CHAINS);
-        chains
+        ways.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let told = ways.iter().take_while(|it| it.share >= LEAST_SHARE);
+        let rest = ways.split_off(told.take(WAYS).count());
+        match ways.first_mut() {
+            Some(first) => first.share += rest.iter().map(|it| it.share).sum::<f64>(),
+            None => ways.push(Way {
+                own: own_of(frames.iter().copied()),
+                share: 1.0,
+                chains: Vec::new(),
+            }),
+        }
+        ways
     }
 }
 
-impl CallChains<'_> {
-    /// The innermost caller of the program's own of the function of an instruction, the one that came there most often.
-    pub(crate) fn own(&self, at: At, names: &Names<'_>) -> Option<Own> {
-        let mut counts: BTreeMap<Own, u64> = BTreeMap::new();
-        for (callers, count) in self.0.get(&at)? {
-            if let Some(own) = own_of(names.callers(at.pid, callers)) {
-                *counts.entry(own).or_default() += count;
-            }
-        }
-        let most = counts.into_iter().max_by_key(|&(_, count)| count);
-        most.map(|(place, _)| place)
-    }
+/// The most frequent of the callers of one way, each with its share of it.
+fn chains_of(counts: BTreeMap<Vec<String>, u64>) -> Vec<CallChain> {
+    let all: u64 = counts.values().sum();
+    let mut chains: Vec<CallChain> = counts
+        .into_iter()
+        .map(|(callers, count)| CallChain {
+            share: count as f64 / all as f64,
+            callers,
+        })
+        .filter(|chain| chain.share >= LEAST_SHARE && !chain.callers.is_empty())
+        .collect();
+    chains.sort_by(|a, b| b.share.total_cmp(&a.share));
+    chains.truncate(CHAINS);
+    chains
+}
+
+/// How a thread came to an instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// The innermost place of the program's own.
+    pub(crate) own: Option<Own>,
+    /// Share of the samples of the instruction, 0 to 1.
+    pub(crate) share: f64,
+    /// The callers of its function.
+    pub(crate) chains: Vec<CallChain>,
 }
 
 /// A place of the program's own.
@@ -103,19 +127,28 @@ pub(crate) struct Own {
     pub(crate) ends_scope: bool,
 }
 
-/// The innermost place of the program's own among frames, innermost first.
-pub(super) fn own_of<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Option<Own> {
+/// The innermost place of the program's own among frames, innermost first; who locks, where its own function only passes that on to
+/// a library's.
+fn own_of<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Option<Own> {
     let mut called: Option<&Frame> = None;
+    let mut wrapper: Option<Own> = None;
+    let mut is_locking = false;
     for frame in frames {
         if is_own(frame) {
-            return Some(Own {
+            let own = Own {
                 place: place_of(frame),
                 ends_scope: called.is_some_and(|it| destroys(&it.function)),
-            });
+            };
+            if !is_locking || !wraps_a_lock(&frame.function) {
+                return Some(own);
+            }
+            wrapper.get_or_insert(own);
+        } else {
+            is_locking |= names_a_lock(&frame.function);
         }
         called = Some(frame);
     }
-    None
+    wrapper
 }
 
 /// Whether a function is what a compiler calls where a scope ends: `core::ptr::drop_in_place<T>`, `std::lock_guard<M>::~lock_guard()`.
@@ -134,9 +167,9 @@ fn place_of(frame: &Frame) -> SourcePlace {
 }
 
 /// The callers in words as far as they are the program's own, or all where none is.
-fn own_callers(pid: Pid, callers: &[Address], names: &Names<'_>) -> Vec<String> {
+fn own_callers(callers: Vec<&Frame>) -> Vec<String> {
     let mut own: Vec<&Frame> = Vec::new();
-    for frame in names.callers(pid, callers) {
+    for frame in callers {
         if frame.reason == UNMAPPED {
             break;
         }
@@ -294,7 +327,14 @@ mod tests {
     fn of(tables: &Tables, at: At) -> Vec<(f64, String)> {
         let chains = CallChains::new(tables, &SharedMemory::default(), 64);
         let words = |chain: CallChain| (chain.share, chain.callers.join(" "));
-        let chains = chains.of(at, &Names::new(tables)).into_iter();
+        let ways = chains.ways(at, &[], &Names::new(tables)).into_iter();
+        let chains = ways.flat_map(|way| {
+            let of_all = move |it: CallChain| CallChain {
+                share: it.share * way.share,
+                ..it
+            };
+            way.chains.into_iter().map(of_all)
+        });
         chains.map(words).collect()
     }
 
@@ -335,7 +375,7 @@ mod tests {
     fn what_begins_a_thread_and_what_is_rare_is_called_from_nowhere() {
         assert_eq!(chains(&[(&[0x70], 5), (&[], 1)]), []);
         let found = chains(&[(&[0x30, 0x50], 99), (&[0x40], 1)]);
-        assert_eq!(found, [(0.99, "steal".to_owned())]);
+        assert_eq!(found, [(1.0, "steal".to_owned())]);
         for name in [
             "libstdc++.so.6.0.30+0xd44a2",
             "std::thread::lifecycle::spawn_unchecked::{{closure}}",

@@ -67,7 +67,7 @@ pub(crate) fn advise(
         .iter()
         .partition(|line| line.basis != Basis::Traced || line.transfers.value >= LEAST_OF_A_LINE);
     advice.small_lines += handed_over.len();
-    for (group, lines) in groups(moving, &names) {
+    for (group, lines) in groups(moving, known) {
         let finding = finding(&group, &lines, known, info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use linewise_recording::{Address, Object, ObjectKind, Operation, Pid, Tid};
 
+use super::called_from::At;
+use super::known::Known;
 use super::names::Names;
 use crate::views::Clusters;
-use crate::views::sharing::{LineSharing, Place};
+use crate::views::sharing::LineSharing;
 
 /// Which lines belong together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,10 +16,13 @@ pub(super) enum Group {
     /// All lines of one known object.
     Object(Pid, Address),
     /// Lines of unnamed memory that the same functions fight over.
-    Functions(Pid, BTreeSet<String>),
+    Functions(Pid, Fought),
     /// Several of one of the two, alike.
     Alike(Likeness),
 }
+
+/// Unnamed memory: the functions that fight over it, and which of several regions it is over which the same do.
+pub(super) type Fought = (BTreeSet<String>, usize);
 
 /// What groups have in common of which all want the same change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,104 +32,129 @@ pub(super) enum Likeness {
     /// One variable in several processes of this name: its own name, its declaration, its type.
     Variable(String, [String; 3]),
     /// Unnamed memory of several processes of this name that the same functions fight over.
-    Functions(String, BTreeSet<String>),
+    Functions(String, Fought),
 }
 
 /// The lines by what they belong to, those together that are alike: a process that is forked again and again has the
 /// same cause each time.
 pub(super) fn groups<'v>(
     lines: impl IntoIterator<Item = &'v LineSharing>,
-    names: &Names<'_>,
+    known: Known<'_>,
 ) -> BTreeMap<Group, Vec<&'v LineSharing>> {
     let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
+    // Of what holds several objects, by where it begins.
+    let mut unnamed: BTreeMap<(Pid, Option<Address>), Vec<&LineSharing>> = BTreeMap::new();
     for line in lines {
-        groups.entry(group(line, names)).or_default().push(line);
+        match main_object(line, known.names) {
+            Some(object) if known.names.is_exact(object) && !is_arena(object) => {
+                let of_object = groups.entry(Group::Object(line.pid, object.address));
+                of_object.or_default().push(line);
+            }
+            object => {
+                let region = object.filter(|it| it.kind == ObjectKind::Mapping);
+                let region = (line.pid, region.map(|it| it.address));
+                unnamed.entry(region).or_default().push(line);
+            }
+        }
     }
-    let groups = groups
-        .into_iter()
-        .flat_map(|(group, lines)| taken_apart(group, lines, names));
-    let groups: BTreeMap<Group, Vec<&LineSharing>> = groups.collect();
+    for ((pid, _), lines) in unnamed {
+        for (functions, part) in taken_apart(&lines, known) {
+            // A mapping of which some function touches all is an object.
+            let object = main_object(part[0], known.names).filter(|it| known.names.is_exact(it));
+            let group = match object {
+                Some(object) if part.len() == lines.len() => Group::Object(pid, object.address),
+                _ => {
+                    let alike = |n: &usize| {
+                        groups.contains_key(&Group::Functions(pid, (functions.clone(), *n)))
+                    };
+                    let regions = (0..).take_while(alike).count();
+                    Group::Functions(pid, (functions, regions))
+                }
+            };
+            groups.insert(group, part);
+        }
+    }
     let mut counts: BTreeMap<Likeness, usize> = BTreeMap::new();
     for (group, lines) in &groups {
-        if let Some(likeness) = likeness(group, lines[0], names) {
+        if let Some(likeness) = likeness(group, lines[0], known.names) {
             *counts.entry(likeness).or_default() += 1;
         }
     }
     let mut together: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
     for (group, lines) in groups {
-        let several = likeness(&group, lines[0], names).filter(|it| counts[it] > 1);
+        let several = likeness(&group, lines[0], known.names).filter(|it| counts[it] > 1);
         let group = several.map_or(group, Group::Alike);
         together.entry(group).or_default().extend(lines);
     }
     together
 }
 
-fn group(line: &LineSharing, names: &Names<'_>) -> Group {
-    match main_object(line, names) {
-        Some(object) if names.is_exact(object) => Group::Object(line.pid, object.address),
-        _ => Group::Functions(line.pid, dear_functions(line, names)),
+/// Whether it may be a heap of its own: that of a runtime with a garbage collector, or of an allocator.
+fn is_arena(object: &Object) -> bool {
+    object.kind == ObjectKind::Mapping && object.size >= 1 << 20
+}
+
+/// A function of the program's own that comes to a line, or the innermost, and the type that it touches there, if that is known.
+type Visitor = (String, String);
+
+/// Those that take a good part of the time at a line.
+fn dear_visitors(line: &LineSharing, known: Known<'_>) -> BTreeSet<Visitor> {
+    let mut weights: BTreeMap<Visitor, f64> = BTreeMap::new();
+    for place in &line.places {
+        let (pid, ip) = (place.touch.pid, place.touch.ip);
+        let frames = known.names.frames(pid, ip);
+        let at = At {
+            pid,
+            tid: place.tid,
+            ip,
+            line: line.line,
+        };
+        let kind = known.votes.access(pid, ip);
+        let kind = kind.map_or_else(String::new, |row| row.type_name.clone());
+        for way in known.chains.ways(at, frames, known.names) {
+            let function = match (way.own, frames.first()) {
+                (Some(own), _) => own.place.function,
+                (None, Some(frame)) => frame.function.clone(),
+                (None, None) => ip.to_string(),
+            };
+            *weights.entry((function, kind.clone())).or_default() += place.weight * way.share;
+        }
     }
+    let most = weights.values().copied().fold(0.0, f64::max);
+    let dear = weights.into_iter().filter(|it| it.1 >= 0.2 * most);
+    dear.map(|(visitor, _)| visitor).collect()
 }
 
-/// The functions that take a good part of the time at a line.
-fn dear_functions(line: &LineSharing, names: &Names<'_>) -> BTreeSet<String> {
-    let most = line.places.first().map_or(0.0, |place| place.weight);
-    let function = |place: &Place| match names.frames(place.touch.pid, place.touch.ip).first() {
-        Some(frame) => frame.function.clone(),
-        None => place.touch.ip.to_string(),
-    };
-    let dear = (line.places.iter()).filter(|place| place.weight >= 0.2 * most);
-    dear.map(function).collect()
-}
-
-/// A mapping of this size may be a heap of its own: that of a runtime with a garbage collector, or of an allocator.
-const ARENA: u64 = 1 << 20;
-
-/// A group, or where it is a mapping that holds several objects, a group of each: lines that no function has in common with
-/// the others.
+/// Lines of unnamed memory by the objects that they may be of: those together to which the same functions come for the same type, with
+/// these functions.
 fn taken_apart<'v>(
-    group: Group,
-    lines: Vec<&'v LineSharing>,
-    names: &Names<'_>,
-) -> Vec<(Group, Vec<&'v LineSharing>)> {
-    let is_arena = |object: &Object| object.kind == ObjectKind::Mapping && object.size >= ARENA;
-    let Group::Object(pid, _) = group else {
-        return vec![(group, lines)];
-    };
-    if !main_object(lines[0], names).is_some_and(is_arena) {
-        return vec![(group, lines)];
-    }
-    let functions_of = lines.iter().map(|line| dear_functions(line, names));
-    let functions_of: Vec<BTreeSet<String>> = functions_of.collect();
+    lines: &[&'v LineSharing],
+    known: Known<'_>,
+) -> Vec<(BTreeSet<String>, Vec<&'v LineSharing>)> {
+    let visitors: Vec<BTreeSet<Visitor>> =
+        lines.iter().map(|it| dear_visitors(it, known)).collect();
     let mut clusters = Clusters::apart(lines.len());
-    let mut first_with: BTreeMap<&str, usize> = BTreeMap::new();
-    for (number, functions) in functions_of.iter().enumerate() {
-        for function in functions {
-            let first = *first_with.entry(function).or_insert(number);
+    let mut first_with: BTreeMap<&Visitor, usize> = BTreeMap::new();
+    for (number, visitors) in visitors.iter().enumerate() {
+        for visitor in visitors {
+            let first = *first_with.entry(visitor).or_insert(number);
             clusters.join(number, first);
         }
     }
     let mut parts: BTreeMap<usize, (BTreeSet<String>, Vec<&LineSharing>)> = BTreeMap::new();
-    for (number, (line, own)) in lines.iter().zip(functions_of).enumerate() {
+    for (number, (line, visitors)) in lines.iter().zip(&visitors).enumerate() {
         let (functions, part) = parts.entry(clusters.of(number)).or_default();
-        functions.extend(own);
+        functions.extend(visitors.iter().map(|(function, _)| function.clone()));
         part.push(line);
     }
-    match parts.len() {
-        1 => vec![(group, lines)],
-        _ => (parts.into_values())
-            .map(|(functions, part)| (Group::Functions(pid, functions), part))
-            .collect(),
-    }
+    parts.into_values().collect()
 }
 
 /// What a group has in common with others of its kind; `None` if nothing tells.
 fn likeness(group: &Group, line: &LineSharing, names: &Names<'_>) -> Option<Likeness> {
     let process = |pid: &Pid| names.thread(Tid(pid.0)).to_owned();
     match group {
-        Group::Functions(pid, functions) => {
-            Some(Likeness::Functions(process(pid), functions.clone()))
-        }
+        Group::Functions(pid, fought) => Some(Likeness::Functions(process(pid), fought.clone())),
         Group::Object(pid, _) => {
             let object = main_object(line, names)?;
             match object.kind {
@@ -179,9 +209,10 @@ pub(super) fn objects(group: &Group, lines: &[&LineSharing], names: &Names<'_>) 
 mod tests {
     use linewise_recording::{Allocator, HeapBlock, Operation, StackId, Tables, Thread, Time};
 
+    use super::super::known::tests::known_of;
     use super::*;
     use crate::views::Touch;
-    use crate::views::sharing::{Basis, Estimate};
+    use crate::views::sharing::{Basis, Estimate, Place};
 
     fn variable(pid: u32, name: &str) -> Object {
         Object {
@@ -248,12 +279,14 @@ mod tests {
             threads: vec![thread(1, "worker"), thread(2, "worker"), thread(3, "other")],
             ..Tables::default()
         };
-        let names = Names::new(&tables);
         let lines = [line(1), line(2), line(3)];
-        let found = groups(&lines, &names);
-        let mut counts: Vec<(u64, usize)> = (found.iter())
-            .map(|(group, lines)| (objects(group, lines, &names), lines.len()))
-            .collect();
+        let mut counts: Vec<(u64, usize)> = known_of(&tables, |known| {
+            let found = groups(&lines, known);
+            let count = |(group, lines): (&Group, &Vec<&LineSharing>)| {
+                (objects(group, lines, known.names), lines.len())
+            };
+            found.iter().map(count).collect()
+        });
         counts.sort_unstable();
         assert_eq!(counts, [(1, 1), (2, 2)]);
     }
@@ -332,8 +365,8 @@ mod tests {
                 heap_blocks: vec![block(size)],
                 ..Tables::default()
             };
-            let names = Names::new(&tables);
-            let mut counts: Vec<usize> = groups(&lines, &names).values().map(Vec::len).collect();
+            let counts = |known: Known<'_>| groups(&lines, known).values().map(Vec::len).collect();
+            let mut counts: Vec<usize> = known_of(&tables, counts);
             counts.sort_unstable();
             assert_eq!(counts, expected, "{size}");
         }

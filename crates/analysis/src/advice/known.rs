@@ -21,3 +21,23 @@ pub(super) struct Known<'a> {
     pub(super) languages: &'a Languages,
     pub(super) goroutines: &'a Goroutines,
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use linewise_recording::SharedMemory;
+
+    use super::*;
+
+    /// Calls `then` with what tables tell.
+    pub(in super::super) fn known_of<R>(tables: &Tables, then: impl FnOnce(Known<'_>) -> R) -> R {
+        let names = Names::new(tables);
+        then(Known {
+            tables,
+            names: &names,
+            votes: &Votes::new(tables, &names),
+            chains: &CallChains::new(tables, &SharedMemory::default(), 64),
+            languages: &Languages::new(&tables.maps),
+            goroutines: &Goroutines::default(),
+        })
+    }
+}

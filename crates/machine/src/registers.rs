@@ -71,7 +71,8 @@ impl Registers {
     }
 
     /// The user's instruction that runs next.
-    pub(crate) fn instruction_pointer(&self) -> u64 {
+    #[must_use]
+    pub fn instruction_pointer(&self) -> u64 {
         self.get(INSTRUCTION_POINTER).unwrap_or(0)
     }
 

@@ -45,7 +45,9 @@ fn share_bytes_less(it: Shared<'_>) -> Change {
         text,
         source: String::new(),
     };
-    if waits::is_openmp(it.accesses) {
+    if let Some(field) = waits::bit_fields(it.accesses) {
+        text(bit_fields(it, field))
+    } else if waits::is_openmp(it.accesses) {
         text(openmp(it))
     } else if waits::is_barrier(it.object, it.accesses) {
         text(barrier(it))
@@ -87,6 +89,14 @@ fn in_brackets(name: &str) -> String {
         "" => String::new(),
         name => format!(" ({name})"),
     }
+}
+
+fn bit_fields(it: Shared<'_>, field: &str) -> String {
+    let padding = padding(it.false_share);
+    format!(
+        "The bit fields `{}` lie in one word, and who writes one of them writes the word: {padding}. Where different threads use different ones of them, give those of each thread a word of their own on another line; without a lock one thread undoes what another wrote beside it (to C and C++ they are one memory location). Where threads use the same ones, write them less often.",
+        told(field, &it.object.accessed_type)
+    )
 }
 
 fn openmp(it: Shared<'_>) -> String {

@@ -164,6 +164,17 @@ pub(super) fn is_handover(accesses: &[AccessRow]) -> bool {
     !words.is_empty() && words.values().all(hands_over) && !accesses.iter().any(is_lock)
 }
 
+/// The bit fields of one word, if several threads write that and most of the time passes there.
+pub(super) fn bit_fields(accesses: &[AccessRow]) -> Option<&str> {
+    let mut fields = accesses.iter().map(|it| it.field.as_str());
+    let field = fields.find(|it| it.ends_with('}'))?;
+    let written: Vec<&AccessRow> = (accesses.iter())
+        .filter(|it| it.field == field && writes(it))
+        .collect();
+    let writers = users(written.iter());
+    (writers.len() > 1 && mostly(accesses, |it| it.field == field)).then_some(field)
+}
+
 /// Whether most of the time passes where owners of an object are counted, by the names of the code: of `std::shared_ptr`, `Arc`.
 pub(super) fn is_counted_pointer(accesses: &[AccessRow]) -> bool {
     let counts = |name: &str| {
@@ -416,6 +427,23 @@ mod tests {
             "pthread_rwlock_rdlock"
         ])));
         assert!(!is_readers_lock(&rows([unlock, unlock, unlock])));
+    }
+
+    #[test]
+    fn bit_fields_of_one_word_are_known_where_several_threads_write_it() {
+        let row = |tid, field: &str, op| AccessRow {
+            op,
+            share: 0.2,
+            ..at(tid, 0, field, 1)
+        };
+        let both = [
+            row(1, "f.{rx,tx}", Operation::Load),
+            row(1, "f.{rx,tx}", Operation::Store),
+            row(2, "f.{rx,tx}", Operation::Store),
+            row(2, "f.lock", Operation::Update),
+        ];
+        assert_eq!(bit_fields(&both), Some("f.{rx,tx}"));
+        assert_eq!(bit_fields(&both[..2]), None);
     }
 
     #[test]

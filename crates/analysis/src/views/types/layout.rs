@@ -353,10 +353,11 @@ fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
             .into_iter()
             .map(|tid| {
                 let name = usage.names.get(tid).copied().unwrap_or_default();
+                let shown = in_a_comment(name);
                 // The number says nothing in the next run, so it is there for threads of one name alone.
                 match usage.names.values().filter(|it| **it == name).count() {
-                    1 if !name.is_empty() => name.to_owned(),
-                    _ => format!("{name} {tid}").trim().to_owned(),
+                    1 if !name.is_empty() => shown,
+                    _ => format!("{shown} {tid}").trim().to_owned(),
                 }
             })
             .collect();
@@ -381,6 +382,13 @@ fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
         true => said,
         false => format!("{said}, and maybe others"),
     }
+}
+
+/// A thread's name as it may stand in a comment of any language: nothing in it ends one, or goes on with it.
+fn in_a_comment(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || " -_.:#@[](),+=".contains(c);
+    let shown = |c: char| if is_plain(c) { c } else { '?' };
+    name.chars().map(shown).collect()
 }
 
 /// The language of the program that has the type.
@@ -637,4 +645,18 @@ fn go(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
     }
     text.push_str("}\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threads_name_ends_no_comment() {
+        let shown = ["*/ int evil; /*", "a\nb", "x\\", "worker-1 [io]"].map(in_a_comment);
+        assert_eq!(
+            shown,
+            ["?? int evil? ??", "a?b", "x?", "worker-1 [io]"].map(str::to_owned)
+        );
+    }
 }

@@ -21,6 +21,7 @@ use crate::resolve::Files;
 use crate::runtime::Runtimes;
 use crate::users::Goroutines;
 use crate::views::calls::calls;
+use crate::views::remapped::of_the_same_memory;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, RunCoverage, cpu_time_ns, thread_ns};
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
@@ -337,7 +338,7 @@ pub(crate) fn sharing_of(
         info,
         samples: &tables.samples,
         watches: &tables.watches,
-        traps: &tables.traps,
+        traps: &of_the_same_memory(tables),
         switches: &tables.switches,
         latencies: &tables.latencies,
         shared,

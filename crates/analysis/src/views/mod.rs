@@ -23,6 +23,7 @@ pub mod misses;
 pub mod place;
 pub mod polls;
 pub mod prefetch;
+pub(crate) mod remapped;
 pub mod reuse;
 pub mod run_coverage;
 pub mod sampled_reuse;

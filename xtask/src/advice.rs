@@ -526,13 +526,8 @@ const ALLOCATORS: [&str; 4] = ["malloc", "calloc", "aligned_alloc", "new"];
 
 /// The sorts of advice, by how they begin.
 fn sort(finding: &Advised) -> &'static str {
-    // Where the kind is open, a sentence of caution comes first.
-    let said = match finding.change.strip_prefix("Try it, and measure: ") {
-        Some(cautious) => cautious.split_once(". ").map_or("", |(_, said)| said),
-        None => &finding.change,
-    };
-    let begins = |words: &str| said.starts_with(words);
-    match said {
+    let begins = |words: &str| finding.change.starts_with(words);
+    match &*finding.change {
         it if it.contains("written by one thread") => "read less often",
         _ if begins("Move ") => "move a member",
         _ if begins("Give each ") => "align elements",

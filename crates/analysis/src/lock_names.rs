@@ -5,12 +5,23 @@
 pub(crate) fn names_a_lock(name: &str) -> bool {
     let name = without_parameters(name).to_ascii_lowercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-    words.any(|word| {
-        matches!(word, "lock" | "unlock" | "trylock" | "spin")
-            || ["mutex", "futex", "spinlock", "rwlock"]
+    name.contains("complete_monitor_")
+        || words.any(|word| {
+            matches!(word, "lock" | "unlock" | "trylock" | "spin")
+                || [
+                    "mutex",
+                    "futex",
+                    "spinlock",
+                    "rwlock",
+                    // The monitors of Java's virtual machine.
+                    "objectmonitor",
+                    "objectsynchronizer",
+                    "monitorenter",
+                    "monitorexit",
+                ]
                 .iter()
                 .any(|part| word.contains(part))
-    })
+        })
 }
 
 /// Whether a function only wraps a lock, by its name: `port::Mutex::Lock`, `MutexLock::~MutexLock`, `sqlite3_mutex_enter`; but not
@@ -151,6 +162,8 @@ mod tests {
             "std::sys::sync::mutex::futex::Mutex::lock_contended",
             "pthread_spin_lock",
             "shard.lock",
+            "_complete_monitor_locking_Java",
+            "ObjectSynchronizer::quick_enter",
         ] {
             assert!(names_a_lock(lock), "{lock}");
         }

@@ -47,7 +47,7 @@ const GO_PACKAGES: [&str; 22] = [
     "syscall", "time",
 ];
 /// How the names of functions of the languages' libraries begin, where nothing but the name is known.
-const LIBRARY_NAMES: [&str; 11] = [
+const LIBRARY_NAMES: [&str; 13] = [
     "std::",
     "core::",
     "alloc::",
@@ -60,6 +60,9 @@ const LIBRARY_NAMES: [&str; 11] = [
     // What a lock of these crates holds besides its value.
     "parking_lot::",
     "lock_api::",
+    // What runs JavaScript, in one file with the symbols of node.
+    "Builtins_",
+    "v8::",
 ];
 
 /// The crates of packages that programs were built with: Rust's debug info says of a type in which module it is, and in no file.
@@ -108,9 +111,14 @@ pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
         || path.contains(CPP_SOURCES)
         || in_system(&SYSTEM_SOURCES, &path)
         || is_of_package(&path)
-        || module.contains(RECORDERS)
+        || is_recorder(module)
         || is_of_go(&path)
         || (is_library(module) && in_system(&SYSTEM_LIBRARIES, module))
+}
+
+/// Whether it is a file that linewise loads into a program.
+pub(crate) fn is_recorder(module: &str) -> bool {
+    module.contains(RECORDERS)
 }
 
 /// `/usr/local/go/src/sync/mutex.go`, or `sync/mutex.go`, as a program has it whose paths were trimmed.

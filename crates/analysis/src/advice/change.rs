@@ -56,7 +56,7 @@ pub(crate) fn propose(
         // What it helps is not known, or which parts there are: so there is nothing to paste.
         (FindingKind::Sharing, Some(near)) => Change {
             text: format!(
-                "{MAY_HARM} {}",
+                "{} {MAY_HARM}",
                 separate(language, object, lines, Some(near)).text
             ),
             source: String::new(),
@@ -71,7 +71,7 @@ pub(crate) fn propose(
 /// An array of so many bytes is not taken apart element by element.
 const LONG_ARRAY: u64 = 4096;
 /// Where it is open whether threads use the same words in one visit.
-const MAY_HARM: &str = "Try it, and measure: whether it helps is not known here, and where threads use both in one visit it makes them wait twice.";
+const MAY_HARM: &str = "Try that, and measure: whether it helps is not known here, and where threads use both in one visit it makes them wait twice.";
 /// What is said of a block of `malloc`.
 const ALLOCATED_ALIGNED: &str = " Allocate it aligned, too (`aligned_alloc`; `new` of such a type does so since C++17): `malloc` and `calloc` align to 16 bytes only.";
 /// What is said of one.

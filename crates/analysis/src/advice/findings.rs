@@ -25,6 +25,8 @@ const LEAST_SHARE: f64 = 0.005;
 /// And to rest on at least so many samples and conflicting traps,
 const LEAST_SAMPLES: u64 = 5;
 const LEAST_TRAPS: u64 = 3;
+/// or, where hardly a watch was armed, on so many samples of several threads,
+const LEAST_UNWATCHED: u64 = 20;
 /// or, where every access was seen, on so many transfers: what threads hand to each other when they
 /// begin and end stays below.
 const LEAST_TRANSFERS: f64 = 1_000.0;
@@ -73,7 +75,8 @@ pub(crate) fn advise(
         let weighty = finding.cost.share >= LEAST_SHARE
             && at_least(finding.evidence.samples, LEAST_SAMPLES)
             && (at_least(finding.evidence.traps, LEAST_TRAPS)
-                || finding.evidence.watches.is_some_and(|it| it < WATCHED))
+                || finding.evidence.watches.is_some_and(|it| it < WATCHED)
+                    && at_least(finding.evidence.samples, LEAST_UNWATCHED))
             && (!finding.is_exact() || finding.transfers >= LEAST_TRANSFERS);
         if weighty {
             advice.findings.push(finding);

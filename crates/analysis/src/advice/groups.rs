@@ -94,8 +94,8 @@ fn is_arena(object: &Object) -> bool {
     object.kind == ObjectKind::Mapping && object.size >= 1 << 20
 }
 
-/// A function of the program's own that comes to a line, or the innermost, and the type that it touches there, if that is known.
-type Visitor = (String, String);
+/// A function of the program's own that comes to a line, the innermost, and the type that it touches there, if that is known.
+type Visitor = (String, String, String);
 
 /// Those that take a good part of the time at a line.
 fn dear_visitors(line: &LineSharing, known: Known<'_>) -> BTreeSet<Visitor> {
@@ -111,13 +111,12 @@ fn dear_visitors(line: &LineSharing, known: Known<'_>) -> BTreeSet<Visitor> {
         };
         let kind = known.votes.access(pid, ip);
         let kind = kind.map_or_else(String::new, |row| row.type_name.clone());
+        let innermost = frames.first().map(|frame| frame.function.clone());
+        let innermost = innermost.unwrap_or_else(|| ip.to_string());
         for way in known.chains.ways(at, frames, known.names) {
-            let function = match (way.own, frames.first()) {
-                (Some(own), _) => own.place.function,
-                (None, Some(frame)) => frame.function.clone(),
-                (None, None) => ip.to_string(),
-            };
-            *weights.entry((function, kind.clone())).or_default() += place.weight * way.share;
+            let own = (way.own).map_or_else(|| innermost.clone(), |own| own.place.function);
+            let visitor = (own, innermost.clone(), kind.clone());
+            *weights.entry(visitor).or_default() += place.weight * way.share;
         }
     }
     let most = weights.values().copied().fold(0.0, f64::max);
@@ -144,7 +143,7 @@ fn taken_apart<'v>(
     let mut parts: BTreeMap<usize, (BTreeSet<String>, Vec<&LineSharing>)> = BTreeMap::new();
     for (number, (line, visitors)) in lines.iter().zip(&visitors).enumerate() {
         let (functions, part) = parts.entry(clusters.of(number)).or_default();
-        functions.extend(visitors.iter().map(|(function, _)| function.clone()));
+        functions.extend(visitors.iter().map(|(own, ..)| own.clone()));
         part.push(line);
     }
     parts.into_values().collect()

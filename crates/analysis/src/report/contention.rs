@@ -1,6 +1,8 @@
 //! Small sums over a report that more than one renderer prints: how much is shared, how much of the
 //! time it takes, and what cannot be excluded.
 
+use std::collections::BTreeSet;
+
 use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
@@ -324,7 +326,9 @@ fn users(accesses: &[AccessRow]) -> String {
             text::file_name(&it.place.file)
         ),
     };
-    let places = places::of_accesses(accesses);
+    let mut places = places::of_accesses(accesses);
+    let mut functions = BTreeSet::new();
+    places.retain(|it| functions.insert(it.place.function.clone()));
     let mut users: Vec<String> = places.iter().map(words).collect();
     users.retain(|it| !it.is_empty());
     users.truncate(USERS);

@@ -67,12 +67,14 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store)
         .with_stack_frames(&tables.stack_frames);
-    let code: Vec<(Pid, Address)> = accessing_code(tables).into_iter().collect();
+    let polls = resolver.polls(tables);
+    let mut code = accessing_code(tables);
+    code.extend(polls.iter().map(|row| (row.pid, row.load_ip)));
+    let code: Vec<(Pid, Address)> = code.into_iter().collect();
     let two = matches!(resolver.debug_size(&code), Some(0..=MOST_READ_TWICE))
         && code.len() >= LEAST_FOR_TWO;
     let untyped = Untyped::new(&code);
     let callers = Callers::new(tables);
-    let polls = resolver.polls(tables);
     let ((mut frames, objects, fields, mut typed), more) = thread::scope(|scope| {
         let helper = two
             .then(|| {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::debuginfod::NoDebugInfo;
+use crate::own_code::is_recorder;
 
 /// Where Debian's package manager lists the files of each package.
 const DPKG: &str = "/var/lib/dpkg/info";
@@ -12,6 +13,10 @@ const LARGEST_LIST: u64 = 64 << 20;
 
 /// What to do about a file without debug info, which debuginfod does not have for that reason.
 pub(super) fn remedy(path: &str, build_id: &str, why: NoDebugInfo) -> String {
+    if is_recorder(path) {
+        return "it is linewise's own, which records the heap (`--heap off` leaves it out)"
+            .to_owned();
+    }
     let (mut remedy, is_packaged) = install(path, Path::new(DPKG));
     match why {
         NoDebugInfo::NotAsked if is_packaged && !build_id.is_empty() => {

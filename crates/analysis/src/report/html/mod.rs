@@ -96,7 +96,7 @@ fn verdict(report: &Report) -> Markup {
     let name = text::sanitise(&title);
     let more = report.findings.len() as u64 - 1;
     html! {
-        (finding::kind_words(first.kind)) " of " (text::shorten(&name, 60))
+        (finding::kind_words(first.kind)) " of " (text::shorten(&name, 100))
         " costs " (text::percent(first.cost.share)) " of thread time"
         @if more > 0 { ", and " a href="#others" { (text::plural(more, "more finding")) } }
     }

@@ -15,7 +15,7 @@ const THREADS: usize = 6;
 pub(super) fn little_seen(page: &mut Page, report: &Report) {
     if report.findings.is_empty() {
         for little in contention::little_seen(report) {
-            page.labelled("  too little", INDENT, Tone::Warning, &little);
+            page.labelled("  because", INDENT, Tone::Warning, &little);
         }
     }
 }

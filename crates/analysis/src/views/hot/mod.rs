@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use linewise_recording::{Address, Frame, Pid, RunInfo, Sample, Tables, Tid};
 use serde::{Deserialize, Serialize};
 
-use crate::own_code::is_own;
+use crate::own_code::{is_own, is_recorder};
 use crate::quantity::percent;
 use crate::section::{Cell, Column, Section, Table, View};
 use crate::views::chains::{Chains, KERNEL, PathKey, UNKNOWN};
@@ -225,10 +225,14 @@ fn spot<'a>(chains: &Chains<'a>, sample: &Sample, in_kernel: bool) -> Option<Spo
         .of(sample)
         .find(|(frame, _)| is_told(frame))
         .unwrap_or((first, ip));
-    let called = !std::ptr::eq(frame, first);
+    // What linewise does in an allocation of the program's is a part of that.
+    let mut frames = chains.of(sample).map(|(frame, _)| frame);
     let inside = match in_kernel {
         true => Some((KERNEL, "")),
-        false => called.then_some((first.function.as_str(), first.module.as_str())),
+        false => frames
+            .find(|it| !is_recorder(&it.module))
+            .filter(|it| !std::ptr::eq(frame, *it))
+            .map(|it| (it.function.as_str(), it.module.as_str())),
     };
     Some(Spot {
         frame,

@@ -320,7 +320,8 @@ fn place(frames: &SourceFrames<'_>, pid: Pid, ip: Address) -> SourcePlace {
 /// Which threads change a word at which places, with how often that was seen.
 type Writes = BTreeMap<(Tid, SourcePlace), u64>;
 
-/// What the loads look at, as far as it has a name: the static variable at a sampled address, or the type that debug info names.
+/// What the loads look at, as far as it has a name: the static variable at an address that was seen, or that the instruction
+/// names, or the type that debug info names.
 fn words(tables: &Tables, looked_at: &HashSet<(Pid, Address)>) -> HashMap<(Pid, Address), String> {
     let statics: BTreeMap<(Pid, Address), _> = (tables.objects.iter())
         .filter(|object| object.kind == ObjectKind::Static)
@@ -341,14 +342,10 @@ fn words(tables: &Tables, looked_at: &HashSet<(Pid, Address)>) -> HashMap<(Pid, 
         (within < object.size).then(|| name.clone())
     };
     let mut words = HashMap::new();
-    for sample in tables
-        .samples
-        .iter()
-        .filter(|it| it.class == SampleClass::Access)
-    {
-        let load = (sample.pid, sample.access_ip);
+    for it in seen_accesses(tables) {
+        let load = (it.pid, it.ip);
         if looked_at.contains(&load)
-            && let Some(name) = static_at(sample.pid, sample.address)
+            && let Some(name) = static_at(it.pid, it.address)
         {
             words.entry(load).or_insert(name);
         }
@@ -359,10 +356,13 @@ fn words(tables: &Tables, looked_at: &HashSet<(Pid, Address)>) -> HashMap<(Pid, 
         .filter(|row| row.reason.is_none())
     {
         let load = (row.pid, row.ip);
-        let name = match (row.type_name.as_str(), row.path.as_str()) {
-            ("", _) => continue,
-            (kind, "") => kind.to_owned(),
-            (kind, path) => format!("{kind}.{path}"),
+        let name = match (row.variable.as_str(), row.type_name.as_str()) {
+            ("", "") => continue,
+            ("", name) | (name, _) => name,
+        };
+        let name = match row.path.as_str() {
+            "" => name.to_owned(),
+            path => format!("{name}.{path}"),
         };
         if looked_at.contains(&load) {
             words.entry(load).or_insert(name);

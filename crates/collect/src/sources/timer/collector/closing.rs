@@ -89,7 +89,7 @@ impl<K: Kernel> Collector<K> {
             .map(|(what, (count, detail))| loss(what, *count, detail.clone()))
             .collect();
         if self.threads.stays_thinned > 0 {
-            let detail = "threads came and went too often: not every stay on a CPU is recorded, their CPU times are";
+            let detail = "threads came and went too often: not every stay on a CPU is recorded; the CPU times of threads are all there";
             losses.push(loss(
                 "stays-thinned",
                 self.threads.stays_thinned,

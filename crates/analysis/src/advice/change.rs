@@ -50,6 +50,15 @@ pub(crate) fn propose(
         false_share,
     };
     match (kind, &near) {
+        (FindingKind::TrueSharing, Some(near)) if false_share.high >= PART_FALSE => {
+            let mut change = share_less(shared);
+            let apart = separate(language, object, lines, Some(near)).text;
+            if apart.starts_with("Move `") {
+                change.text.push_str(" Beside that: ");
+                change.text.push_str(&apart);
+            }
+            change
+        }
         (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(shared),
         (FindingKind::FalseSharing, None) if is_one_lock => share_less(shared),
         (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near.as_ref()),
@@ -68,6 +77,8 @@ pub(crate) fn propose(
     }
 }
 
+/// Where so much of true sharing may be false, what is in the way of the others is to be moved, too.
+const PART_FALSE: f64 = 0.1;
 /// An array of so many bytes is not taken apart element by element.
 const LONG_ARRAY: u64 = 4096;
 /// Where it is open whether threads use the same words in one visit.

@@ -169,3 +169,25 @@ fn owners_are_counted_less_often() {
     );
     assert!(said("add").contains("Write it less often"));
 }
+
+#[test]
+fn what_lies_beside_a_lock_that_is_fought_over_is_told_to_be_moved_too() {
+    let on = |tid, offset, field: &str, op| AccessRow {
+        op,
+        share: 0.3,
+        function: "take_lock".to_owned(),
+        ..at(tid, offset, field, 1)
+    };
+    let rows = [
+        on(1, 0, "q.lock", Operation::Update),
+        on(2, 0, "q.lock", Operation::Update),
+        on(3, 16, "q.idle", Operation::Update),
+    ];
+    let said = |high| {
+        let share = Interval { low: 0.0, high };
+        propose(share, &object(), &[], &rows, &[]).text
+    };
+    let apart = "Beside that: Move `q.idle` to another line than `q.lock`";
+    assert!(said(0.3).contains(apart), "{}", said(0.3));
+    assert!(!said(0.05).contains("Move"));
+}

@@ -70,3 +70,18 @@ fn what_a_goroutine_uses_is_told_of_it_on_whatever_thread_it_is() {
     // On a busy machine the two may hardly ever meet.
     assert!(users.values().all(|it| it.len() == 1), "{users:#?}");
 }
+
+#[test]
+fn threads_of_other_languages_run_none() {
+    let place = Place::new();
+    let source = "crates/cli/tests/rounds.cpp";
+    let Some(program) = place.compile("g++", source, "rounds", &[]) else {
+        return;
+    };
+    let mut command = place.linewise(["record", "-o", "made", "--"]);
+    assert_eq!(place.finish(command.arg(program)).code, Some(0));
+    let recording = Recording::open(&place.path("made.linewise")).unwrap();
+    let tables = recording.tables().unwrap();
+    assert!(tables.samples.len() > 50, "{}", tables.samples.len());
+    assert!(tables.goroutines.is_empty(), "{:?}", tables.goroutines);
+}

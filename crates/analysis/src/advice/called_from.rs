@@ -362,6 +362,30 @@ mod tests {
     }
 
     #[test]
+    fn who_locks_is_told_for_each_and_not_what_wraps_the_lock() {
+        let mut tables = tables(&[(&[0x90, 0x20, 0x40], 3), (&[0x90, 0x30, 0x40], 1)]);
+        tables
+            .frames
+            .push(frame(0x90, 0, "port::Mutex::Lock(int)", 55));
+        let lock = |function: &str| Frame {
+            file: String::new(),
+            module: "/usr/lib/x86_64-linux-gnu/libc.so.6".into(),
+            ..frame(0x10, 0, function, 0)
+        };
+        let found = |innermost: Frame| -> Vec<(String, f64)> {
+            let chains = CallChains::new(&tables, &SharedMemory::default(), 64);
+            let ways = chains.ways(AT, &[&innermost], &Names::new(&tables));
+            let own = |way: Way| (way.own.unwrap().place.function, way.share);
+            ways.into_iter().map(own).collect()
+        };
+        let callers = [("put".to_owned(), 0.75), ("steal".to_owned(), 0.25)];
+        assert_eq!(found(lock("lll_mutex_lock_optimized")), callers);
+        // What does something else is no lock, and its caller no wrapper.
+        let wrapper = [("port::Mutex::Lock(int)".to_owned(), 1.0)];
+        assert_eq!(found(lock("memcpy")), wrapper);
+    }
+
+    #[test]
     fn chains_end_where_nothing_is_mapped() {
         let mut tables = tables(&[(&[0x30, 0x90, 0x40], 4)]);
         tables.frames.push(Frame {

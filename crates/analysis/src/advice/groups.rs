@@ -206,11 +206,14 @@ pub(super) fn objects(group: &Group, lines: &[&LineSharing], names: &Names<'_>) 
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Allocator, HeapBlock, Operation, StackId, Tables, Thread, Time};
+    use linewise_recording::{
+        Allocator, Frame, HeapBlock, Operation, StackId, Tables, Thread, Time, TypedAccess,
+    };
 
     use super::super::known::tests::known_of;
     use super::*;
     use crate::views::Touch;
+    use crate::views::sampled_rows;
     use crate::views::sharing::{Basis, Estimate, Place};
 
     fn variable(pid: u32, name: &str) -> Object {
@@ -369,5 +372,51 @@ mod tests {
             counts.sort_unstable();
             assert_eq!(counts, expected, "{size}");
         }
+    }
+
+    #[test]
+    fn unnamed_memory_is_one_where_the_same_code_comes_for_the_same_type_in_one_region() {
+        let typed = |ip, kind: &str| TypedAccess {
+            pid: Pid(1),
+            ..sampled_rows::typed(ip, kind)
+        };
+        let at = |address: u64, ip: u64| {
+            let mut line = line(1);
+            line.line = Address(address);
+            line.places[0].touch.ip = Address(ip);
+            line.places[0].touch.address = Address(address);
+            line
+        };
+        let frame = |ip: u64| Frame {
+            pid: Pid(1),
+            address: Address(ip),
+            depth: 0,
+            function: "work".to_owned(),
+            file: "/src/work.c".to_owned(),
+            line: 7,
+            module: String::new(),
+            reason: String::new(),
+        };
+        let mapping = Object {
+            address: Address(0x9000),
+            size: 4096,
+            kind: ObjectKind::Mapping,
+            ..variable(1, "anonymous memory")
+        };
+        let tables = Tables {
+            objects: vec![mapping],
+            frames: vec![frame(1), frame(2), frame(3)],
+            typed_accesses: vec![typed(1, "Queue"), typed(2, "Pool"), typed(3, "Queue")],
+            ..Tables::default()
+        };
+        // Two of a queue, one of a pool, and one of a queue elsewhere.
+        let lines = [at(0x1000, 1), at(0x2000, 3), at(0x3000, 2), at(0x9000, 1)];
+        let found = known_of(&tables, |known| {
+            let found = groups(&lines, known);
+            let of = |lines: Vec<&LineSharing>| lines.iter().map(|it| it.line.0).collect();
+            found.into_values().map(of).collect::<BTreeSet<Vec<u64>>>()
+        });
+        let expected = [vec![0x1000, 0x2000], vec![0x3000], vec![0x9000]];
+        assert_eq!(found, BTreeSet::from(expected));
     }
 }

@@ -74,11 +74,11 @@ pub(crate) fn wraps_a_lock(function: &str) -> bool {
     let name = words(names.next().unwrap_or_default());
     let is_lock = |word: &String| LOCKS.contains(&word.as_str());
     let class = words(names.next().unwrap_or_default());
-    let locks = name.iter().filter(|it| is_lock(it)).count();
+    let locks = name.iter().any(is_lock);
     let is_known = |word: &String| is_lock(word) || WORDS.contains(&word.as_str());
     // The first may be whose function it is, where they have a common beginning.
-    let prefixed = name.len() >= 3 && locks > 0 && name[1..].iter().all(is_known);
-    let plain = (locks > 0 || class.iter().any(is_lock)) && name.iter().all(is_known);
+    let prefixed = name.len() >= 3 && locks && name[1..].iter().all(is_known);
+    let plain = (locks || class.iter().any(is_lock)) && name.iter().all(is_known);
     !name.is_empty() && (plain || prefixed)
 }
 

@@ -179,9 +179,10 @@ fn polls(tables: &Tables) -> Vec<Poll> {
         if let [look] = waits.as_slice() {
             seen.changed.clone_from(&look.changed);
         }
-        let load = waits.first().map(|it| it.load).or(loads.first().copied());
-        let place = place(&frames, pid, load.unwrap_or_default());
-        places.entry(place).or_default().add(seen);
+        if let Some(first) = waits.first() {
+            let place = place(&frames, pid, first.load);
+            places.entry(place).or_default().add(seen);
+        }
     }
     let row = |(place, seen): (SourcePlace, Seen)| Poll {
         word: (seen.words.into_iter().max_by_key(|(_, weight)| *weight))
@@ -221,17 +222,19 @@ impl Looks {
             .map(|row| (row.pid, row.load_ip))
             .collect();
         let mut addresses: HashMap<_, BTreeSet<_>> = HashMap::new();
+        let mut looked_at: HashSet<(Pid, Address)> = HashSet::new();
+        for it in seen_accesses(tables).filter(|it| loads.contains(&(it.pid, it.ip))) {
+            let of_load = addresses.entry((it.pid, it.ip)).or_default();
+            of_load.insert((it.tid, it.address));
+            looked_at.insert((it.pid, it.address));
+        }
+        // Names are made of places that write these words only: a program writes much else.
+        let writing = seen_accesses(tables).filter(|it| it.operation != Operation::Load);
         let mut writes: HashMap<_, Writes> = HashMap::new();
-        for it in seen_accesses(tables) {
-            if loads.contains(&(it.pid, it.ip)) {
-                let of_load = addresses.entry((it.pid, it.ip)).or_default();
-                of_load.insert((it.tid, it.address));
-            }
-            if it.operation != Operation::Load {
-                let of_word = writes.entry((it.pid, it.address)).or_default();
-                let place = place(frames, it.pid, it.ip);
-                *of_word.entry((it.tid, place)).or_default() += 1;
-            }
+        for it in writing.filter(|it| looked_at.contains(&(it.pid, it.address))) {
+            let of_word = writes.entry((it.pid, it.address)).or_default();
+            let place = place(frames, it.pid, it.ip);
+            *of_word.entry((it.tid, place)).or_default() += 1;
         }
         Self {
             addresses,

@@ -31,7 +31,7 @@ mod probes;
 mod world;
 
 pub(crate) use probes::{Called, STACK_TOP};
-pub(crate) use world::{Asked, At, OWN, TARGET, World};
+pub(crate) use world::{Asked, At, OWN, TARGET, World, mapping};
 use world::{EventState, Kind, RingState};
 
 /// Descriptors of what can be waited for.

@@ -493,3 +493,19 @@ impl At {
         }
     }
 }
+
+/// A mapping of code of the file `path`.
+pub(crate) fn mapping(start: u64, path: &str) -> Mapping {
+    Mapping {
+        start,
+        end: start + 0x1000,
+        readable: true,
+        writable: false,
+        executable: true,
+        offset: 0,
+        shared: false,
+        device: 0,
+        inode: 0,
+        path: path.to_owned(),
+    }
+}

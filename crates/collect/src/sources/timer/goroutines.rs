@@ -118,12 +118,11 @@ fn made_by_go(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use linewise_machine::procfs::Mapping;
     use linewise_machine::records::ReadFormat;
     use linewise_machine::registers::Registers;
 
     use super::*;
-    use crate::kernel::invented::Invented;
+    use crate::kernel::invented::{Invented, mapping};
 
     const STACK: u64 = 0x7000_0000;
     /// Two descriptors, whose stacks are neighbours.
@@ -164,18 +163,7 @@ mod tests {
         let map = |start: u64, section: &str| {
             let path = folder.join(section);
             std::fs::write(&path, elf(section)).unwrap();
-            Mapping {
-                start,
-                end: start + 0x1000,
-                readable: true,
-                writable: false,
-                executable: true,
-                offset: 0,
-                shared: false,
-                device: 1,
-                inode: start,
-                path: path.display().to_string(),
-            }
+            mapping(start, &path.display().to_string())
         };
         kernel.with(|world| {
             let process = world.processes.entry(1).or_default();

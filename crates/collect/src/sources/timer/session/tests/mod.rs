@@ -10,7 +10,7 @@ use linewise_recording::{Loss, Recording};
 use super::{Outcome, record as record_by};
 use crate::error::Error;
 use crate::kernel::Denial;
-use crate::kernel::invented::{Asked, At, Invented, OWN, TARGET, World};
+use crate::kernel::invented::{Asked, At, Invented, OWN, TARGET, World, mapping};
 use crate::options::{Event, HeapWhen, RecordOptions, SampleBy, Target, TimerOptions};
 use crate::target::life::EndedBy;
 
@@ -65,22 +65,6 @@ fn adding(word: u64) -> At {
         registers: vec![(DI, word - 8), (SP, 0x7fff_0000)],
         chain: vec![BEHIND_ADD, CODE + 3],
         ..At::default()
-    }
-}
-
-/// A mapping of the file `path`.
-fn mapping(start: u64, path: &str) -> Mapping {
-    Mapping {
-        start,
-        end: start + 0x1000,
-        readable: true,
-        writable: false,
-        executable: true,
-        offset: 0,
-        shared: false,
-        device: 0,
-        inode: 0,
-        path: path.to_owned(),
     }
 }
 

@@ -122,7 +122,11 @@ fn what_descends_from_a_process_is_recorded_with_it() {
             .json();
         assert_eq!(threads(&report).len(), 7, "{:#}", report["run"]);
         assert!(crate::util::total_samples(&report) > 0, "{by}");
-        assert!(counted.is(told), "{told} {counted:?}");
+        assert!(
+            counted.is(told),
+            "{by}: {told} of {counted:?}: {:#}",
+            report["notes"]
+        );
     }
     for pid in &children {
         signal(pid, "TERM");

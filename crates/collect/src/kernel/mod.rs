@@ -10,11 +10,9 @@ mod seam;
 pub(crate) use denial::Denial;
 pub(crate) use machine::Machine;
 pub(crate) use seam::{
-    FunctionProber, FunctionProbes, HeldTarget, Kernel, Launching, Machinery, PerfEvent,
+    Clocks, FunctionProber, FunctionProbes, HeldTarget, Kernel, Launching, Machinery, PerfEvent,
     PerfEvents, PerfRing, Processes, Signals, TargetChild, Warden,
 };
 
 #[cfg(test)]
 pub(crate) mod invented;
-#[cfg(test)]
-pub(crate) use seam::Clocks;

@@ -13,8 +13,10 @@ const ENOUGH_NS: u64 = 10_000_000;
 /// What the kernel counts of a thread, ns of CPU time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
-    /// When the thread was found.
+    /// When it was opened.
     first_ns: u64,
+    /// What had been told before that.
+    before_ns: u64,
     /// When it was last asked for.
     last_ns: u64,
     asked: Time,
@@ -28,10 +30,11 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// That of a thread of which so much was counted and told at `now`.
+    /// That of a thread of which so much was counted at `now`, and told until then.
     pub(super) fn new(first_ns: u64, told_ns: u64, now: Time, in_sight: bool) -> Self {
         Self {
             first_ns,
+            before_ns: told_ns,
             last_ns: first_ns,
             asked: now,
             told_ns,
@@ -76,7 +79,7 @@ impl Account {
         // It cannot have run for longer than that is ago.
         let since = since.min(end.since(self.asked));
         let counted = self.last_ns.saturating_sub(self.first_ns) as f64 * self.on_cpu();
-        counted as u64 + since
+        self.before_ns + counted as u64 + since
     }
 }
 
@@ -106,6 +109,14 @@ mod tests {
         account.read(135 * MS, 21 * MS, Time(450 * MS), true);
         let all = account.cpu_time_ns(21 * MS, 0.3, Time(450 * MS));
         assert_eq!(all, 65 * MS);
+    }
+
+    #[test]
+    fn what_was_told_before_an_account_was_opened_is_part_of_the_time() {
+        let mut account = Account::new(70 * MS, 20 * MS, Time(100 * MS), false);
+        assert_eq!(account.cpu_time_ns(20 * MS, 0.5, Time(100 * MS)), 20 * MS);
+        account.read(100 * MS, 30 * MS, Time(160 * MS), false);
+        assert_eq!(account.cpu_time_ns(32 * MS, 0.5, Time(170 * MS)), 54 * MS);
     }
 
     #[test]

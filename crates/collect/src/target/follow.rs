@@ -8,7 +8,7 @@ use linewise_recording::{
     Address, CpuId, Map, MapKind, Pid, SharedMemory, Stack, StackId, Switch, Thread, Tid, Time,
 };
 
-use crate::kernel::Processes;
+use crate::kernel::{Clocks, Processes};
 use crate::target::account::{Account, scaled};
 use crate::target::build_id::build_id;
 
@@ -28,6 +28,8 @@ const EARLIER: usize = 3;
 const MOST_ASKED: usize = 100;
 /// What it takes to ask of one.
 const ASKING_NS: u64 = 10_000;
+/// A count that is read so much later than what was told is not compared with it.
+const LATE_NS: u64 = 1_000_000;
 
 #[derive(Debug)]
 struct ThreadState {
@@ -48,6 +50,18 @@ struct ThreadState {
 }
 
 impl ThreadState {
+    /// Whether what the kernel counts of the thread may be compared with what was told `delay_ns` before: of a stay under way the
+    /// count lacks up to a tick, and what ran meanwhile is counted, but was not told yet.
+    fn is_comparable(&self, delay_ns: u64) -> bool {
+        self.in_sight && self.on_cpu.is_none() && delay_ns <= LATE_NS
+    }
+
+    /// The CPU time that switches told until `told`.
+    fn told_ns(&self, told: Time) -> u64 {
+        let under_way = self.on_cpu.map_or(0, |(_, since)| told.since(since));
+        self.row.cpu_time_ns + under_way
+    }
+
     /// The CPU time of the thread, of which switches told `share`: by the kernel's count as far as it was asked for.
     fn cpu_time_ns(&self, share: f64, now: Time) -> u64 {
         let told_ns = self.row.cpu_time_ns;
@@ -169,16 +183,25 @@ impl Threads {
         if let Some(state) = self.threads.get_mut(&tid) {
             state.in_sight = !self.blind;
         }
-        self.open_account(tid, 0);
+        self.open_account(tid, 0, time);
     }
 
-    /// The kernel had counted so much of a thread when it was found.
-    pub(crate) fn open_account(&mut self, tid: Tid, first_ns: u64) {
+    /// The kernel had counted so much of a thread when what it did before `told` had been told.
+    fn open_account(&mut self, tid: Tid, first_ns: u64, told: Time) {
         if let Some(state) = self.threads.get_mut(&tid) {
-            let row = &state.row;
             let in_sight = self.compares && state.in_sight;
-            let account = Account::new(first_ns, row.cpu_time_ns, row.start, in_sight);
-            state.account = Some(account);
+            state.account = Some(Account::new(first_ns, state.told_ns(told), told, in_sight));
+        }
+    }
+
+    /// Asks the kernel what it counted of the threads that were found. What they did before `told` was told.
+    pub(crate) fn open_accounts(&mut self, kernel: &impl Processes, told: Time) {
+        let found = self.threads.iter();
+        let found = found.filter(|(_, state)| state.account.is_none());
+        let found: Vec<(Pid, Tid)> = found.map(|(&tid, state)| (state.row.pid, tid)).collect();
+        for (pid, tid) in found {
+            let first_ns = kernel.thread_cpu_time_ns(pid.0, tid.0);
+            self.open_account(tid, first_ns.unwrap_or(0), told);
         }
     }
 
@@ -189,7 +212,7 @@ impl Threads {
     }
 
     /// Asks all threads that are alive, as [`Threads::accounts_are_due`].
-    pub(crate) fn read_due_accounts(&mut self, kernel: &impl Processes, now: Time) {
+    pub(crate) fn read_due_accounts(&mut self, kernel: &(impl Processes + Clocks), now: Time) {
         const LEAST_NS: u64 = 20_000_000;
         let alive = self.alive() as u64;
         self.read_accounts(kernel, now, MOST_ASKED);
@@ -206,15 +229,20 @@ impl Threads {
     }
 
     /// Asks the kernel what it counted at the end of a phase in which switches were told.
-    pub(crate) fn compare_accounts(&mut self, kernel: &impl Processes, now: Time) {
+    pub(crate) fn compare_accounts(&mut self, kernel: &(impl Processes + Clocks), now: Time) {
         if self.may_compare(now) {
             self.read_accounts(kernel, now, MOST_ASKED);
             self.compared = now;
         }
     }
 
-    /// Asks the kernel what it counted of the threads that are alive, of `most` of them, in turns.
-    pub(crate) fn read_accounts(&mut self, kernel: &impl Processes, now: Time, most: usize) {
+    /// Asks the kernel what it counted of the threads that are alive, of `most` of them, in turns. What they did before `now` was told.
+    pub(crate) fn read_accounts(
+        &mut self,
+        kernel: &(impl Processes + Clocks),
+        now: Time,
+        most: usize,
+    ) {
         let alive = self.threads.iter();
         let alive = alive.filter(|(_, state)| !state.ended && state.account.is_some());
         let mut tids: Vec<Tid> = alive.map(|(&tid, _)| tid).collect();
@@ -230,10 +258,10 @@ impl Threads {
                 continue;
             };
             let counted = kernel.thread_cpu_time_ns(state.row.pid.0, tid.0);
-            let under_way = state.on_cpu.map_or(0, |(_, since)| now.since(since));
+            let told_ns = state.told_ns(now);
+            let comparable = self.compares && state.is_comparable(kernel.now().since(now));
             if let (Some(account), Some(counted)) = (&mut state.account, counted) {
-                let told_ns = state.row.cpu_time_ns + under_way;
-                account.read(counted, told_ns, now, self.compares && state.in_sight);
+                account.read(counted, told_ns, now, comparable);
             }
         }
     }
@@ -280,6 +308,7 @@ impl Threads {
             return None;
         }
         let (cpu, start) = state.on_cpu.take()?;
+        let time = time.max(start);
         let stay = time.since(start);
         state.stays[0] += 1;
         state.row.cpu_time_ns += stay;

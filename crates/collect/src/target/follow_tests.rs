@@ -33,7 +33,7 @@ fn cpu_time_is_what_the_kernel_counted_where_switches_were_told_for_a_part_of_th
         return println!("skipped: the kernel does not count CPU times of threads");
     }
     threads.found(Pid(own), Tid(tid), Time(0), None);
-    threads.open_account(Tid(tid), counted());
+    threads.open_accounts(&Machine, Time(0));
     let first = counted();
     threads.switched(Tid(tid), CpuId(0), Time(0), false);
     threads.switched(Tid(tid), CpuId(0), Time(1000), true);
@@ -57,7 +57,7 @@ fn of_many_threads_some_are_asked_for_in_turns() {
     let mut threads = Threads::default();
     for tid in 1..=5 {
         threads.found(Pid(1), Tid(tid), Time(0), None);
-        threads.open_account(Tid(tid), 0);
+        threads.open_account(Tid(tid), 0, Time(0));
     }
     let mut asked = Vec::new();
     for _ in 0..3 {
@@ -270,4 +270,19 @@ fn what_is_counted_is_compared_with_what_is_told_while_all_of_it_is() {
     assert_eq!(used(true, false), 30);
     assert_eq!(used(false, false), 60);
     assert_eq!(used(true, true), 60);
+}
+
+#[test]
+fn of_a_stay_under_way_and_after_a_delay_nothing_is_compared() {
+    let mut threads = Threads::new(true);
+    threads.forked(Pid(1), Tid(1), Pid(1), Time(0));
+    let comparable = |threads: &Threads, delay_ns| threads.threads[&Tid(1)].is_comparable(delay_ns);
+    assert!(comparable(&threads, 0));
+    assert!(!comparable(&threads, 20_000_000));
+    threads.switched(Tid(1), CpuId(0), Time(10), false);
+    assert!(!comparable(&threads, 0));
+    threads.switched(Tid(1), CpuId(0), Time(20), true);
+    assert!(comparable(&threads, 0));
+    threads.lose_track();
+    assert!(!comparable(&threads, 0));
 }

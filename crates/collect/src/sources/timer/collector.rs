@@ -88,7 +88,8 @@ pub(crate) struct Collector<K: Kernel> {
     postponed: Postponed,
     runs: Runs,
     chance: Chance,
-    records: Vec<Record>,
+    /// What was told of a time after all rings had been looked at.
+    later_records: Vec<Record>,
     mapped_lately: HashSet<Pid>,
     /// The processes that were alive when slow things were looked at last.
     lately_alive: HashSet<Pid>,
@@ -153,7 +154,7 @@ impl<K: Kernel> Collector<K> {
             postponed: Postponed::default(),
             runs: Runs::default(),
             chance: Chance::seeded(info.start.0),
-            records: Vec::new(),
+            later_records: Vec::new(),
             mapped_lately: HashSet::new(),
             lately_alive: HashSet::new(),
             samples: 0,
@@ -212,10 +213,18 @@ impl<K: Kernel> Collector<K> {
         for tid in self.kernel.threads(pid).unwrap_or_default() {
             let name = self.kernel.thread_name(pid, tid);
             self.threads.found(Pid(pid), Tid(tid), time, name);
-            let so_far = self.kernel.thread_cpu_time_ns(pid, tid);
-            self.threads.open_account(Tid(tid), so_far.unwrap_or(0));
         }
         self.mapped_lately.insert(Pid(pid));
+    }
+
+    /// All that is there when it begins has been found.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub(crate) fn found_all(&mut self) -> Result<(), Error> {
+        let told = self.read_records()?;
+        self.threads.open_accounts(&self.kernel, told);
+        Ok(())
     }
 
     /// Counts something that is not recorded.
@@ -254,7 +263,7 @@ impl<K: Kernel> Collector<K> {
 
     /// One turn.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
-        self.read_records()?;
+        let told = self.read_records()?;
         let now = self.kernel.now();
         self.take_down(now, false)?;
         let thread_ns = self.account(now);
@@ -273,13 +282,12 @@ impl<K: Kernel> Collector<K> {
         self.latency(latency)?;
         if self.duty.share(now) < 1.0 && self.threads.accounts_are_due(now) {
             // What has been told until now is compared with it.
-            self.read_records()?;
-            let now = self.kernel.now();
-            self.threads.read_due_accounts(&self.kernel, now);
+            let told = self.read_records()?;
+            self.threads.read_due_accounts(&self.kernel, told);
         }
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
-            let stays = self.threads.cut(now);
+            let stays = self.threads.cut(told);
             self.writer.push(stays)?;
             let alive = self.threads.processes();
             self.mapped_lately.extend(alive.iter().take(16));
@@ -292,7 +300,7 @@ impl<K: Kernel> Collector<K> {
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
         if self.writer.flush_is_due() {
-            self.tell_so_far(now)?;
+            self.tell_so_far(told)?;
         }
         Ok(())
     }
@@ -535,13 +543,13 @@ impl<K: Kernel> Collector<K> {
             Turn::Stay => return Ok(()),
             Turn::Again => self.threads.end_phase(),
             Turn::Off => {
-                self.read_records()?;
+                let told = self.read_records()?;
+                self.threads.compare_accounts(&self.kernel, told);
                 let until = self.kernel.now();
-                self.threads.compare_accounts(&self.kernel, until);
                 self.samplers.pause();
-                // A stay that began since the tick did would last until the next phase.
+                // A stay that begins here would last until the next phase.
                 self.read_records()?;
-                let stays = self.threads.lose_sight(now);
+                let stays = self.threads.lose_sight(until);
                 self.writer.push(stays)?;
                 self.threads.end_phase();
             }

@@ -203,7 +203,7 @@ impl<K: Kernel> FirstFacts<K> {
                 format!("no line could be watched: {error}"),
             )?;
         }
-        Ok(())
+        collector.found_all()
     }
 }
 

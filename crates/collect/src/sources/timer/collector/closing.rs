@@ -35,14 +35,14 @@ impl<K: Kernel> Collector<K> {
     pub(crate) fn finish(mut self, ended_by: &str, ended: Option<Ended>) -> Result<(), Error> {
         // What is done after its end takes nothing from a target.
         let until_its_end = ended.map(|_| self.own_ns());
-        self.samplers.stop();
-        self.read_records()?;
-        let now = self.kernel.now();
+        let now = self.read_records()?;
         let share = self.duty.share(now);
         if share < 1.0 {
             self.threads
                 .read_accounts(&self.kernel, now, THREADS_SO_FAR);
         }
+        // On a busy machine this may wait for a CPU before all of them are: nothing is told of that time.
+        self.samplers.stop();
         self.take_down(now, true)?;
         self.read_maps(now)?;
         let latency = self.latencies.look_anyway(&self.kernel, now);

@@ -8,16 +8,24 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 
 impl<K: Kernel> Collector<K> {
-    /// Takes in what the rings hold.
-    pub(super) fn read_records(&mut self) -> Result<(), Error> {
-        let mut records = std::mem::take(&mut self.records);
+    /// Takes in what the rings hold of the time until now, and says until when that is: by then all has been told, and nothing of
+    /// later, which comes the next time. (Between emptying two rings this may wait for a CPU; what the second then has of a
+    /// time after the first was emptied would be out of order.)
+    pub(super) fn read_records(&mut self) -> Result<Time, Error> {
+        let until = self.kernel.now();
+        let mut records = Vec::new();
         let others = self.samplers.drain(&mut records);
         self.duty.passed_over(others);
-        for record in records.drain(..) {
+        // A record without a time goes first: it speaks of what came before.
+        let time = |record: &Record| record.time().unwrap_or(0);
+        records.append(&mut self.later_records);
+        records.sort_by_key(time);
+        let told = records.partition_point(|record| time(record) <= until.0);
+        self.later_records = records.split_off(told);
+        for record in records {
             self.handle(record)?;
         }
-        self.records = records;
-        Ok(())
+        Ok(until)
     }
 
     fn handle(&mut self, record: Record) -> Result<(), Error> {

@@ -550,6 +550,15 @@ impl<'a> DebugInfo<'a> {
             .as_ref()
     }
 
+    /// Where the unit that has the code at `address` begins in `.debug_info`; none if it is in a file of its own.
+    fn unit_at(&self, address: u64) -> Option<usize> {
+        let LookupResult::Output(Some(unit)) = self.lines()?.find_dwarf_and_unit(address) else {
+            return None;
+        };
+        let offset = unit.header.debug_info_offset()?;
+        unit.dwo_id.is_none().then_some(offset.0)
+    }
+
     fn places(&self, address: u64) -> Option<Vec<SourceFrame>> {
         // No code has its end behind the last address.
         address.checked_add(1)?;
@@ -562,15 +571,16 @@ impl<'a> DebugInfo<'a> {
                 }
             }
         };
+        let unit = self.unit_at(address);
         let mut places = Vec::new();
         while places.len() < MOST_FRAMES
             && let Ok(Some(frame)) = frames.next()
         {
-            let function = frame
-                .function
-                .as_ref()
-                .and_then(|function| function.raw_name().ok())
-                .map_or_else(String::new, |name| demangle(&name));
+            let entry = unit.zip(frame.dw_die_offset);
+            let function = entry
+                .and_then(|(unit, entry)| self.debug.local_function_name(unit + entry.0))
+                .or_else(|| Some(demangle(&frame.function.as_ref()?.raw_name().ok()?)))
+                .unwrap_or_default();
             let (file, line) = match frame.location {
                 Some(location) => (location.file.unwrap_or(""), location.line.unwrap_or(0)),
                 None => ("", 0),

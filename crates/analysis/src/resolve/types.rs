@@ -3,8 +3,7 @@
 use gimli::{AttributeValue, DwTag, Operation};
 
 use super::dimensions::Dimensions;
-use super::dwarf::{Debug, Entry, EntryId};
-use super::scopes::is_function;
+use super::dwarf::{Debug, Entry, EntryId, is_cpp};
 
 /// Types nested deeper than this are cyclic or hostile.
 const DEEPEST: u32 = 48;
@@ -142,7 +141,7 @@ impl<'d, 'a> Types<'d, 'a> {
         if let Some(name) = self.debug.text(&entry, gimli::DW_AT_name) {
             return Some(match (self.debug.language(id.unit), keyword(entry.tag)) {
                 (Some(language), Some(keyword)) if is_c(language) => format!("{keyword} {name}"),
-                (Some(language), _) if is_cpp(language) => self.qualified(id, &name),
+                (Some(language), _) if is_cpp(language) => self.debug.qualified(id, &name),
                 _ => name,
             });
         }
@@ -187,23 +186,6 @@ impl<'d, 'a> Types<'d, 'a> {
                 None => inner,
             },
         })
-    }
-
-    /// A name of C++ with the namespaces and types around it. What is declared within a function has no other name.
-    fn qualified(&self, id: EntryId, name: &str) -> String {
-        let mut names = vec![name.to_owned()];
-        for (tag, scope) in self.debug.scopes_around(id) {
-            let entry = self.debug.entry(scope);
-            let scope = entry.and_then(|it| self.debug.text(&it, gimli::DW_AT_name));
-            match scope {
-                _ if is_function(tag) => break,
-                Some(scope) => names.push(scope),
-                // The members of an unnamed namespace are named as if there were none.
-                None => {}
-            }
-        }
-        names.reverse();
-        names.join("::")
     }
 
     /// The members of a value of type `id`, called `path`, that share a byte with `start..end`
@@ -574,18 +556,6 @@ fn is_c(language: gimli::DwLang) -> bool {
             | gimli::DW_LANG_C99
             | gimli::DW_LANG_C11
             | gimli::DW_LANG_C17
-    )
-}
-
-fn is_cpp(language: gimli::DwLang) -> bool {
-    matches!(
-        language,
-        gimli::DW_LANG_C_plus_plus
-            | gimli::DW_LANG_C_plus_plus_03
-            | gimli::DW_LANG_C_plus_plus_11
-            | gimli::DW_LANG_C_plus_plus_14
-            | gimli::DW_LANG_C_plus_plus_17
-            | gimli::DW_LANG_C_plus_plus_20
     )
 }
 

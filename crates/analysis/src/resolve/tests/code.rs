@@ -270,6 +270,29 @@ fn what_is_not_mapped_or_has_no_file_says_so() {
 }
 
 #[test]
+fn a_cpp_function_without_a_symbol_has_its_namespaces_and_class() {
+    let source = r"
+namespace store { namespace {
+struct Table {
+    volatile long hits = 0;
+    void insert(long value);
+    __attribute__((always_inline)) void count(long value) { hits += value; }
+};
+__attribute__((noinline)) void Table::insert(long value) { count(value); }
+Table table;
+} void fill(long value) { table.insert(value); } }
+int main(int count, char **) { store::fill(count); }
+";
+    let Some(program) = build("g++", &["-g", "-O1"], ("program.cc", source)) else {
+        return;
+    };
+    let start = program.address_of_part("insert").0;
+    let mut at = (start..start + 64).map(|at| frames(&program, Address(at)));
+    let inlined = at.find(|frames| frames.len() > 1).expect("inlined code");
+    assert_eq!(inlined[0].function, "store::Table::count");
+}
+
+#[test]
 fn cpp_and_rust_functions_are_demangled() {
     let cpp = r"
 namespace store { template <class T> struct Table {

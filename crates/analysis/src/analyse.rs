@@ -340,6 +340,7 @@ pub(crate) fn sharing_of(
         watches: &tables.watches,
         traps: &of_the_same_memory(tables),
         switches: &tables.switches,
+        blocked_loads: &tables.blocked_loads,
         latencies: &tables.latencies,
         shared,
         goroutines,

@@ -128,6 +128,7 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     write_table(directory, &resolved.type_members)?;
     write_table(directory, &resolved.path_traces)?;
     write_table(directory, &resolved.polls)?;
+    write_table(directory, &resolved.blocked_loads)?;
     write_table(directory, &resolved.type_allocations)?;
     Ok(())
 }
@@ -189,6 +190,7 @@ pub(crate) fn with_names<A>(
         tables.type_members = resolved.type_members;
         tables.path_traces = resolved.path_traces;
         tables.polls = resolved.polls;
+        tables.blocked_loads = resolved.blocked_loads;
         tables.type_allocations = resolved.type_allocations;
     }
     let mut notes = Vec::new();

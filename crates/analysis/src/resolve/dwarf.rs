@@ -16,7 +16,7 @@ use super::bytes::Bytes;
 use super::demangle::cut;
 use super::elf::Elf;
 use super::files::Store;
-use super::scopes::{Scopes, is_function};
+use super::scopes::Scopes;
 use super::split::{self, Missing, Part, Places, Skeleton};
 use super::weight::{Scale, weighed};
 
@@ -24,7 +24,7 @@ use super::weight::{Scale, weighed};
 pub(super) type Value<'a> = AttributeValue<Bytes<'a>>;
 
 /// How many references (origin, specification) lead from an entry to its name at most.
-const MOST_HOPS: usize = 8;
+pub(super) const MOST_HOPS: usize = 8;
 /// Children of one entry that are looked at, at most.
 const MOST_CHILDREN: usize = 65_536;
 
@@ -345,39 +345,6 @@ impl<'a> Debug<'a> {
         around.map(|(tag, offset)| (tag, of_unit(offset))).collect()
     }
 
-    /// A name of C++ with the namespaces and types around it. What is declared within a function has no other name.
-    pub(super) fn qualified(&self, id: EntryId, name: &str) -> String {
-        let mut names = vec![name.to_owned()];
-        for (tag, scope) in self.scopes_around(id) {
-            let entry = self.entry(scope);
-            let scope = entry.and_then(|it| self.text(&it, gimli::DW_AT_name));
-            match scope {
-                _ if is_function(tag) => break,
-                Some(scope) => names.push(scope),
-                // The members of an unnamed namespace are named as if there were none.
-                None => {}
-            }
-        }
-        names.reverse();
-        names.join("::")
-    }
-
-    /// The name of a C++ function that has none for the linker (an inlined one, one of an unnamed namespace), with its namespaces
-    /// and types. Its entry is at `offset` of the section `.debug_info`.
-    pub(super) fn local_function_name(&self, offset: usize) -> Option<String> {
-        let entry = self.entry(self.entry_at(offset, 0, self.info_end)?)?;
-        if !self.language(entry.id.unit).is_some_and(is_cpp) || self.linkage_name(&entry).is_some()
-        {
-            return None;
-        }
-        let name = self.name(&entry)?;
-        // What is defined outside of its class is declared in it.
-        let original = |entry: &Entry<'a>| self.entry(self.original(entry)?);
-        let hops = std::iter::successors(Some(entry), original);
-        let declaration = hops.take(MOST_HOPS + 1).last()?;
-        Some(self.qualified(declaration.id, &name))
-    }
-
     /// Unit `number` as it is in the program, where it has its code and its lines: the skeleton of
     /// one that is in a file of its own.
     fn unit_in_program(
@@ -664,6 +631,11 @@ impl<'a> Debug<'a> {
         }
     }
 
+    /// The entry at `offset` of `.debug_info`.
+    pub(super) fn entry_of_info(&self, offset: usize) -> Option<Entry<'a>> {
+        self.entry(self.entry_at(offset, 0, self.info_end)?)
+    }
+
     /// The entry at `offset` of a section whose units have the numbers `first..end`.
     fn entry_at(&self, offset: usize, first: usize, end: usize) -> Option<EntryId> {
         let units = self.slots.get(first..end)?;
@@ -697,7 +669,8 @@ impl<'a> Debug<'a> {
         None
     }
 
-    fn original(&self, entry: &Entry<'a>) -> Option<EntryId> {
+    /// The entry that `entry` is an instance or completion of.
+    pub(super) fn original(&self, entry: &Entry<'a>) -> Option<EntryId> {
         self.referred(entry, gimli::DW_AT_specification)
             .or_else(|| self.referred(entry, gimli::DW_AT_abstract_origin))
     }
@@ -790,16 +763,4 @@ fn sections<'a>(elf: &Elf, store: &'a Store) -> gimli::Dwarf<Bytes<'a>> {
     };
     let Ok(dwarf) = gimli::Dwarf::load(load);
     dwarf
-}
-
-pub(super) fn is_cpp(language: gimli::DwLang) -> bool {
-    matches!(
-        language,
-        gimli::DW_LANG_C_plus_plus
-            | gimli::DW_LANG_C_plus_plus_03
-            | gimli::DW_LANG_C_plus_plus_11
-            | gimli::DW_LANG_C_plus_plus_14
-            | gimli::DW_LANG_C_plus_plus_17
-            | gimli::DW_LANG_C_plus_plus_20
-    )
 }

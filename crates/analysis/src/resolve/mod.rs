@@ -19,6 +19,7 @@
 //! and only 64-bit little-endian files are read.
 
 mod accesses;
+mod blocked_loads;
 mod bytes;
 mod callers;
 mod debuginfod;
@@ -29,14 +30,15 @@ mod elf;
 mod files;
 mod go_allocations;
 mod heap;
+mod hot_loops;
 mod jit_dump;
 mod loops;
 mod made_code;
 mod modules;
+mod names;
 mod objects;
 mod paths;
 mod poll_loop;
-mod polls;
 mod recording;
 mod remedy;
 mod scopes;

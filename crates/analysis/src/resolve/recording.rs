@@ -7,14 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use linewise_recording::{
-    Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, Polling,
-    SampleClass, SharedMemory, Stack, StackId, Tables, Time, TypeAllocation, TypeMember,
+    Address, BlockedLoad, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid,
+    Polling, SampleClass, SharedMemory, Stack, StackId, Tables, Time, TypeAllocation, TypeMember,
     TypedAccess, Watch,
 };
 
 use super::accesses::Typed;
 use super::callers::Callers;
 use super::heap::{self, HeapBlocks, allocation_site};
+use super::hot_loops::LoopRows;
 use super::paths::{named_by_accesses, path_traces};
 use super::source_frames::last_byte_of_call;
 use super::{Files, Resolver, Store};
@@ -52,6 +53,8 @@ pub struct Resolved {
     pub path_traces: Vec<PathStep>,
     /// Instructions in loops that poll.
     pub polls: Vec<Polling>,
+    /// Loads that wait for stores.
+    pub blocked_loads: Vec<BlockedLoad>,
     /// Where values of the types are allocated, as the code says.
     pub type_allocations: Vec<TypeAllocation>,
 }
@@ -67,7 +70,10 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store)
         .with_stack_frames(&tables.stack_frames);
-    let polls = resolver.polls(tables);
+    let LoopRows {
+        polls,
+        blocked_loads,
+    } = resolver.hot_loops(tables);
     let mut code = accessing_code(tables);
     code.extend(polls.iter().map(|row| (row.pid, row.load_ip)));
     let code: Vec<(Pid, Address)> = code.into_iter().collect();
@@ -117,6 +123,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         type_members,
         path_traces,
         polls,
+        blocked_loads,
         type_allocations,
     }
 }

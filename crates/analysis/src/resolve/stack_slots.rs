@@ -3,10 +3,10 @@
 use linewise_recording::{Address, Object, ObjectKind, Pid, StackFrame};
 
 use super::Resolver;
+use super::names::names_around;
 use super::objects::Found;
 use super::typer::Typer;
 use super::types::Types;
-use super::variables::names_around;
 
 impl Resolver<'_> {
     /// What holds `address` on a stack whose frames there are known; `None` if frames of several functions held it.

@@ -3,7 +3,8 @@
 use gimli::{AttributeValue, DwTag, Operation};
 
 use super::dimensions::Dimensions;
-use super::dwarf::{Debug, Entry, EntryId, is_cpp};
+use super::dwarf::{Debug, Entry, EntryId};
+use super::names::is_cpp;
 
 /// Types nested deeper than this are cyclic or hostile.
 const DEEPEST: u32 = 48;

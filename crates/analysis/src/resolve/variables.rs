@@ -5,6 +5,7 @@ use gimli::{AttributeValue, EntriesRaw, Expression, Operation};
 use super::bytes::Bytes;
 use super::demangle::demangle;
 use super::dwarf::{Debug, EntryId};
+use super::names::names_around;
 use super::scopes::is_function;
 use super::weight::{self, Scale};
 
@@ -155,19 +156,6 @@ impl Variables {
         parts.push(bare.clone());
         Some((parts.join("::"), bare))
     }
-}
-
-/// The names of the namespaces, types and functions around an entry, innermost first.
-pub(super) fn names_around(debug: &Debug<'_>, id: EntryId) -> Vec<String> {
-    let mut in_function = false;
-    // The innermost function owns the variable; those that it was inlined into do not.
-    let mut is_shown = |tag| !(is_function(tag) && std::mem::replace(&mut in_function, true));
-    let name = |id: EntryId| debug.entry(id).and_then(|entry| debug.name(&entry));
-    let scopes = debug.scopes_around(id).into_iter();
-    scopes
-        .filter(|(tag, _)| is_shown(*tag))
-        .map(|(_, scope)| name(scope).unwrap_or_else(|| "(anonymous)".to_owned()))
-        .collect()
 }
 
 fn candidates(variables: &[Variable], address: u64) -> impl Iterator<Item = &Variable> {

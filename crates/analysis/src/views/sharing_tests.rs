@@ -1,8 +1,8 @@
 //! The view on invented rows with a known answer.
 
 use linewise_recording::{
-    AddressOrigin, CpuId, GoroutineSeen, Latency, Map, MapKind, Overhead, RunInfo, Sample,
-    SampleClass, SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
+    AddressOrigin, BlockedLoad, CpuId, GoroutineSeen, Latency, Map, MapKind, Overhead, RunInfo,
+    Sample, SampleClass, SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
 };
 
 use super::*;
@@ -20,6 +20,7 @@ struct Rows {
     watches: Vec<Watch>,
     traps: Vec<Trap>,
     switches: Vec<Switch>,
+    blocked_loads: Vec<BlockedLoad>,
     maps: Vec<Map>,
     goroutines: Vec<GoroutineSeen>,
 }
@@ -212,6 +213,7 @@ impl Rows {
             watches: &self.watches,
             traps: &self.traps,
             switches: &self.switches,
+            blocked_loads: &self.blocked_loads,
             latencies,
             shared: &SharedMemory::of(&self.maps),
             goroutines: &Goroutines::new(&self.goroutines),
@@ -649,4 +651,49 @@ fn a_line_that_one_goroutine_takes_along_to_another_thread_is_not_shared() {
     let view = swapping([0, 512]).view();
     assert!(view.lines.is_empty(), "{:?}", view.lines);
     assert_eq!((view.of_one_goroutine, view.unmet), (2, 0));
+}
+
+#[test]
+fn the_time_at_a_load_that_waits_for_a_store_is_the_store_s() {
+    const LOAD: Address = Address(0x40_0080);
+    let cost = |waits: bool| {
+        let mut rows = Rows::default().at(1, LINE, Operation::Store, false, 10).at(
+            2,
+            LINE + 8,
+            Operation::Store,
+            false,
+            10,
+        );
+        for tid in [1, 2] {
+            rows = rows.at(
+                tid,
+                0x7000 + u64::from(tid) * 0x1000,
+                Operation::Load,
+                false,
+                190,
+            );
+            let stack = rows.samples.iter_mut().rev().take(190);
+            stack.for_each(|sample| sample.access_ip = LOAD);
+        }
+        let row = |store: u64| BlockedLoad {
+            pid: Pid(1),
+            ip: LOAD,
+            store_ip: Address(0x40_0000 + store),
+        };
+        rows.blocked_loads = [1, 2].map(row).into_iter().filter(|_| waits).collect();
+        let rows = rows.met(1, LINE, Operation::Store, Some(200));
+        let view = rows.met(2, LINE + 8, Operation::Store, Some(200)).view();
+        let line = &view.lines[0];
+        assert_eq!(line.line, Address(LINE));
+        let [first, ..] = &line.places[..] else {
+            panic!("no place");
+        };
+        assert_eq!(first.samples, if waits { 200 } else { 10 });
+        line.cost_ns.value
+    };
+    let (without, with) = (cost(false), cost(true));
+    assert!(
+        (15.0..=25.0).contains(&(with / without)),
+        "{without} {with}"
+    );
 }

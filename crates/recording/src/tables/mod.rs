@@ -229,6 +229,7 @@ macro_rules! all_tables {
             stack_frames: StackFrame,
             type_allocations: TypeAllocation,
             goroutines: GoroutineSeen,
+            blocked_loads: BlockedLoad,
         }
     };
 }

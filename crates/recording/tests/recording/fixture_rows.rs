@@ -633,6 +633,11 @@ pub(crate) fn tables() -> Tables {
             ip: Address(0x40_1158),
             load_ip: Address(0x40_1150),
         }],
+        blocked_loads: vec![BlockedLoad {
+            pid: Pid(100),
+            ip: Address(0x40_1158),
+            store_ip: Address(0x40_115c),
+        }],
         marks: marks(),
         stack_frames: vec![StackFrame {
             pid: Pid(100),
@@ -768,5 +773,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.marks.iter().cloned())?;
     writer.push(tables.stack_frames.iter().cloned())?;
     writer.push(tables.goroutines.iter().cloned())?;
+    writer.push(tables.blocked_loads.iter().cloned())?;
     writer.push(tables.type_allocations.iter().cloned())
 }

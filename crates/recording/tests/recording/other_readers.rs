@@ -94,6 +94,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.stack_frames.len(),
         rows.type_allocations.len(),
         rows.goroutines.len(),
+        rows.blocked_loads.len(),
         recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(

@@ -71,6 +71,7 @@ const JOINS: &[(&str, &str, &str)] = &[
         "With `pid`; likewise `traps.access_ip`.",
     ),
     ("samples.ip", "polls.ip", "With `pid`."),
+    ("samples.access_ip", "blocked_loads.ip", "With `pid`."),
     (
         "typed_accesses.type_name",
         "type_allocations.type_name",

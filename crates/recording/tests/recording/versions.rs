@@ -54,6 +54,7 @@ fn format_2_has_other_names_of_columns_and_is_the_same_else() {
     younger.stack_frames.clear();
     younger.type_allocations.clear();
     younger.goroutines.clear();
+    younger.blocked_loads.clear();
     assert_eq!(old.tables().unwrap(), younger);
     assert_eq!(
         old.read::<RunFacts>().unwrap()[0].end,

@@ -244,6 +244,7 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
         "stack_frames",
         "type_allocations",
         "goroutines",
+        "blocked_loads",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

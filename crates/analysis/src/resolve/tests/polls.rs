@@ -103,7 +103,8 @@ fn loads(program: &Program, name: &str) -> Vec<Address> {
         ..Tables::default()
     };
     let mut found: Vec<Address> = resolver
-        .polls(&tables)
+        .hot_loops(&tables)
+        .polls
         .iter()
         .map(|row| row.load_ip)
         .collect();

@@ -40,8 +40,9 @@ use linewise_recording::{TypeMember, UntypedReason};
 
 use super::dwarf::{Debug, EntryId};
 use super::modules::{DebugInfo, Module};
+use super::names::names_around;
 use super::types::Types;
-use super::variables::{Variable as StaticVariable, names_around};
+use super::variables::Variable as StaticVariable;
 use cache::{Analysed, Cache, Functions};
 use calls::Signature;
 use code::Code;

@@ -4,6 +4,7 @@
 //! [`exact`] takes the transfers that a coherent hierarchy made of every access. What one of them
 //! cannot know is not there ([`Basis`]), never zero.
 
+mod blocked;
 mod cpus;
 mod exact;
 mod followed;

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use linewise_recording::{
-    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, SharedMemory, Switch,
-    Tid, Time, Trap, Watch,
+    Address, BlockedLoad, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass,
+    SharedMemory, Switch, Tid, Time, Trap, Watch,
 };
 
 use super::super::curve::Curves;
 use super::super::encounter::{Encounter, Stays, Touch};
+use super::blocked::BlockedLoads;
 use super::moments::Moments;
 use super::phases::{Tracks, together};
 use super::{Estimate, Place};
@@ -30,6 +31,8 @@ pub struct Input<'a> {
     pub traps: &'a [Trap],
     /// Table `switches`.
     pub switches: &'a [Switch],
+    /// Table `blocked_loads`.
+    pub blocked_loads: &'a [BlockedLoad],
     /// Table `latencies`.
     pub latencies: &'a [Latency],
     /// Which memory processes share.
@@ -286,6 +289,7 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
         let (pid, address) = input.shared.home(sample.pid, sample.address);
         (pid, address.line(input.info.line_size))
     };
+    let blocked = BlockedLoads::new(input.blocked_loads, input.samples);
     for sample in input.samples {
         let slice = sample.time.0 / SLICE_NS;
         let seen = running.entry((slice, sample.tid)).or_default();
@@ -296,8 +300,9 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
         if sample.class == SampleClass::Kernel && sample.address != Address(0) {
             *in_calls.entry(home(sample)).or_default() += sample.weight as f64;
         }
-        let touch = Touch::sampled(sample, input.shared, input.goroutines);
-        let key = home(sample);
+        let at = blocked.store_of(sample).unwrap_or(sample);
+        let touch = Touch::sampled(at, input.shared, input.goroutines);
+        let key = home(at);
         let track = tracks.entry(sample.tid).or_default();
         track.push((sample.time, touch.map_or(Address(0), |_| key.1)));
         let Some(touch) = touch else {

@@ -1,10 +1,12 @@
-//! Which sampled instructions stand in loops that only look at memory until another thread changes it, and at which load.
+//! The loops of the functions in which samples are: which of them only look at memory until another thread changes it, and in
+//! which a load waits for the stores before it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use linewise_recording::{Address, Pid, Polling, Tables};
+use linewise_recording::{Address, BlockedLoad, Pid, Polling, Tables};
 
 use super::Resolver;
+use super::blocked_loads::blocked_loads;
 use super::loops::{Loop, natural_loops};
 use super::poll_loop::{only_pauses, polled};
 use super::typer::code::Code;
@@ -38,9 +40,18 @@ impl Seen {
 /// Where a function begins: its module, by number, and the address in that.
 type Function = (usize, u64);
 
+/// What is told of such loops, sorted.
+#[derive(Debug, Default)]
+pub(super) struct LoopRows {
+    /// The sampled instructions in loops that poll.
+    pub(super) polls: Vec<Polling>,
+    /// The loads that wait for stores.
+    pub(super) blocked_loads: Vec<BlockedLoad>,
+}
+
 impl Resolver<'_> {
-    /// The sampled instructions in such loops, sorted.
-    pub(super) fn polls(&mut self, tables: &Tables) -> Vec<Polling> {
+    /// Looks at them.
+    pub(super) fn hot_loops(&mut self, tables: &Tables) -> LoopRows {
         let mut weights: BTreeMap<(Pid, Address), u64> = BTreeMap::new();
         for sample in &tables.samples {
             *weights.entry((sample.pid, sample.ip)).or_default() += sample.weight;
@@ -62,7 +73,7 @@ impl Resolver<'_> {
         let mut functions: Vec<_> = functions.into_iter().collect();
         functions.retain(|(_, (weight, _))| *weight as f64 >= LEAST_SHARE * all as f64);
         functions.sort_by_key(|(function, (weight, _))| (std::cmp::Reverse(*weight), *function));
-        let mut rows = Vec::new();
+        let mut rows = LoopRows::default();
         for ((module, start), (_, seen)) in functions.into_iter().take(MOST_FUNCTIONS) {
             let code = (self.module(module)).and_then(|module| module.function_code(start));
             let code = code.filter(|(_, bytes)| bytes.len() <= MOST_BYTES);
@@ -70,16 +81,27 @@ impl Resolver<'_> {
                 continue;
             };
             let function = Sampled::of(&code, &seen);
+            let processes: BTreeMap<Pid, u64> = seen.iter().map(|it| (it.pid, it.bias)).collect();
+            for (ip, store_ip) in blocked_loads(&code, &function.loops) {
+                let of = |(&pid, &bias): (&Pid, &u64)| BlockedLoad {
+                    pid,
+                    ip: Address(ip.wrapping_add(bias)),
+                    store_ip: Address(store_ip.wrapping_add(bias)),
+                };
+                rows.blocked_loads.extend(processes.iter().map(of));
+            }
             for it in seen {
                 let loads = function.loads_of(it.own_ip()).into_iter();
-                rows.extend(loads.map(|load| Polling {
+                rows.polls.extend(loads.map(|load| Polling {
                     pid: it.pid,
                     ip: it.ip,
                     load_ip: Address(load.wrapping_add(it.bias)),
                 }));
             }
         }
-        rows.sort_by_key(|row| (row.pid, row.ip, row.load_ip));
+        rows.polls.sort_by_key(|row| (row.pid, row.ip, row.load_ip));
+        rows.blocked_loads
+            .sort_by_key(|row| (row.pid, row.ip, row.store_ip));
         rows
     }
 

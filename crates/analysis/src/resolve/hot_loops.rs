@@ -1,7 +1,7 @@
 //! The loops of the functions in which samples are: which of them only look at memory until another thread changes it, and in
 //! which a load waits for the stores before it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{Address, BlockedLoad, Pid, Polling, Tables};
 
@@ -73,6 +73,8 @@ impl Resolver<'_> {
         let mut functions: Vec<_> = functions.into_iter().collect();
         functions.retain(|(_, (weight, _))| *weight as f64 >= LEAST_SHARE * all as f64);
         functions.sort_by_key(|(function, (weight, _))| (std::cmp::Reverse(*weight), *function));
+        let waited_at = tables.samples.iter().map(|it| (it.pid, it.access_ip.0));
+        let waited_at: HashSet<(Pid, u64)> = waited_at.collect();
         let mut rows = LoopRows::default();
         for ((module, start), (_, seen)) in functions.into_iter().take(MOST_FUNCTIONS) {
             let code = (self.module(module)).and_then(|module| module.function_code(start));
@@ -82,11 +84,16 @@ impl Resolver<'_> {
             };
             let function = Sampled::of(&code, &seen);
             let processes: BTreeMap<Pid, u64> = seen.iter().map(|it| (it.pid, it.bias)).collect();
-            for (ip, store_ip) in blocked_loads(&code, &function.loops) {
+            let is_sampled = |at: u64| {
+                let mut ips = (processes.iter()).map(|(&pid, bias)| (pid, at.wrapping_add(*bias)));
+                ips.any(|it| waited_at.contains(&it))
+            };
+            for it in blocked_loads(&code, &function.loops, is_sampled) {
                 let of = |(&pid, &bias): (&Pid, &u64)| BlockedLoad {
                     pid,
-                    ip: Address(ip.wrapping_add(bias)),
-                    store_ip: Address(store_ip.wrapping_add(bias)),
+                    ip: Address(it.load.wrapping_add(bias)),
+                    store_ip: Address(it.store.wrapping_add(bias)),
+                    proven: it.proven,
                 };
                 rows.blocked_loads.extend(processes.iter().map(of));
             }

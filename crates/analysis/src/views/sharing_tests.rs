@@ -679,6 +679,7 @@ fn the_time_at_a_load_that_waits_for_a_store_is_the_store_s() {
             pid: Pid(1),
             ip: LOAD,
             store_ip: Address(0x40_0000 + store),
+            proven: true,
         };
         rows.blocked_loads = [1, 2].map(row).into_iter().filter(|_| waits).collect();
         let rows = rows.met(1, LINE, Operation::Store, Some(200));

@@ -637,6 +637,7 @@ pub(crate) fn tables() -> Tables {
             pid: Pid(100),
             ip: Address(0x40_1158),
             store_ip: Address(0x40_115c),
+            proven: true,
         }],
         marks: marks(),
         stack_frames: vec![StackFrame {

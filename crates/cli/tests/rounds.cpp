@@ -11,10 +11,10 @@ int main()
         for (long i = 0; i < 500000; i++)
             parts[mine].fetch_add(1, std::memory_order_relaxed);
     };
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 160; round++) {
         std::thread one(part, 0), other(part, 1);
         one.join();
         other.join();
     }
-    return parts[0] + parts[1] != 40000000;
+    return parts[0] + parts[1] != 160000000;
 }

@@ -300,7 +300,8 @@ impl Threads {
         time: Time,
         out: bool,
     ) -> Option<Switch> {
-        let state = self.threads.get_mut(&tid)?;
+        // Of one that has told its end the kernel tells no more when it leaves its CPU for good.
+        let state = self.threads.get_mut(&tid).filter(|state| !state.ended)?;
         state.last_seen = state.last_seen.max(time);
         state.in_sight = true;
         if !out {
@@ -381,7 +382,7 @@ impl Threads {
     /// A thread was seen on a CPU while switches are told. It is there since a moment ago if its coming
     /// was not told: it came before.
     pub(crate) fn seen_on(&mut self, tid: Tid, cpu: CpuId, time: Time) {
-        if let Some(state) = self.threads.get_mut(&tid) {
+        if let Some(state) = self.threads.get_mut(&tid).filter(|it| !it.ended) {
             state.on_cpu.get_or_insert((cpu, time));
             state.in_sight = true;
         }

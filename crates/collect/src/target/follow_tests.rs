@@ -286,3 +286,24 @@ fn of_a_stay_under_way_and_after_a_delay_nothing_is_compared() {
     threads.lose_track();
     assert!(!comparable(&threads, 0));
 }
+
+#[test]
+fn what_a_thread_does_after_it_told_its_end_is_no_stay_without_end() {
+    let mut threads = Threads::new(true);
+    threads.forked(Pid(1), Tid(1), Pid(1), Time(0));
+    threads.switched(Tid(1), CpuId(0), Time(10), false);
+    assert!(threads.ended(Tid(1), Time(30)).is_some());
+    // On its way out it is sampled, or waits for its CPU once more.
+    threads.seen_on(Tid(1), CpuId(0), Time(31));
+    assert!(
+        threads
+            .switched(Tid(1), CpuId(0), Time(35), false)
+            .is_none()
+    );
+    assert!(threads.cut(Time(1000)).is_empty());
+    assert_eq!(threads.rows(Time(1000), 1.0)[0].cpu_time_ns, 20);
+    // Another thread with its number is another one.
+    threads.forked(Pid(1), Tid(1), Pid(1), Time(2000));
+    threads.seen_on(Tid(1), CpuId(0), Time(2010));
+    assert_eq!(threads.cut(Time(2030)).len(), 1);
+}

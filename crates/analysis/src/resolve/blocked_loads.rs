@@ -11,6 +11,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, Regis
 
 use super::loops::Loop;
 use super::typer::code::Code;
+use super::typer::registers::RSP;
 
 /// Stores of a loop that are looked at, at most.
 const MOST_STORES: usize = 256;
@@ -18,7 +19,8 @@ const MOST_STORES: usize = 256;
 /// Where a loop touches memory by a register that stays the same in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    base: Register,
+    /// Iced's number.
+    base: usize,
     displacement: u64,
     size: u64,
 }
@@ -30,7 +32,7 @@ impl Place {
             && memory.base().is_gpr64()
             && !matches!(memory.segment(), Register::FS | Register::GS);
         is_plain.then(|| Self {
-            base: memory.base(),
+            base: memory.base().number(),
             displacement: memory.displacement(),
             size: memory.memory_size().size() as u64,
         })
@@ -56,8 +58,8 @@ impl Place {
 #[derive(Default)]
 struct Writes {
     stores: Vec<Place>,
-    /// Whole registers.
-    registers: HashSet<Register>,
+    /// Iced's numbers.
+    registers: HashSet<usize>,
 }
 
 /// A load, a store to other memory in its block, and whether the load is known to be blocked: else it is so where what it
@@ -152,10 +154,8 @@ impl Place {
 fn writes_of(code: &Code, one: &Loop, factory: &mut InstructionInfoFactory) -> Option<Writes> {
     let mut writes = Writes::default();
     for &block in &one.body {
-        for instruction in code
-            .instructions
-            .get(code.blocks.get(block)?.instructions.clone())?
-        {
+        for number in code.blocks.get(block)?.instructions.clone() {
+            let instruction = code.instructions.get(number)?;
             let stores = stores_of(instruction, factory).into_iter();
             writes.stores.extend(stores.filter_map(|(_, place)| place));
             if writes.stores.len() > MOST_STORES {
@@ -166,13 +166,10 @@ fn writes_of(code: &Code, one: &Loop, factory: &mut InstructionInfoFactory) -> O
                 instruction.flow_control(),
                 FlowControl::Call | FlowControl::IndirectCall
             );
-            let info = factory.info(instruction);
-            let changed = (info.used_registers().iter())
-                .filter(|it| !matches!(it.access(), OpAccess::Read | OpAccess::CondRead))
-                .map(|it| it.register().full_register());
+            let changed = code.written.get(number)?.registers();
             writes
                 .registers
-                .extend(changed.filter(|it| !(calls && *it == Register::RSP)));
+                .extend(changed.filter(|it| !(calls && *it == RSP)));
         }
     }
     Some(writes)

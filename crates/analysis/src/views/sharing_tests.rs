@@ -656,7 +656,8 @@ fn a_line_that_one_goroutine_takes_along_to_another_thread_is_not_shared() {
 #[test]
 fn the_time_at_a_load_that_waits_for_a_store_is_the_store_s() {
     const LOAD: Address = Address(0x40_0080);
-    let cost = |waits: bool| {
+    // `proven` is that of the rows, if there are any; `reads` is below where the loads do.
+    let cost = |proven: Option<bool>, reads: u64, waits: bool| {
         let mut rows = Rows::default().at(1, LINE, Operation::Store, false, 10).at(
             2,
             LINE + 8,
@@ -667,7 +668,7 @@ fn the_time_at_a_load_that_waits_for_a_store_is_the_store_s() {
         for tid in [1, 2] {
             rows = rows.at(
                 tid,
-                0x7000 + u64::from(tid) * 0x1000,
+                reads + u64::from(tid) * 0x1000,
                 Operation::Load,
                 false,
                 190,
@@ -679,9 +680,13 @@ fn the_time_at_a_load_that_waits_for_a_store_is_the_store_s() {
             pid: Pid(1),
             ip: LOAD,
             store_ip: Address(0x40_0000 + store),
-            proven: true,
+            proven: proven == Some(true),
         };
-        rows.blocked_loads = [1, 2].map(row).into_iter().filter(|_| waits).collect();
+        rows.blocked_loads = [1, 2]
+            .map(row)
+            .into_iter()
+            .filter(|_| proven.is_some())
+            .collect();
         let rows = rows.met(1, LINE, Operation::Store, Some(200));
         let view = rows.met(2, LINE + 8, Operation::Store, Some(200)).view();
         let line = &view.lines[0];
@@ -692,9 +697,14 @@ fn the_time_at_a_load_that_waits_for_a_store_is_the_store_s() {
         assert_eq!(first.samples, if waits { 200 } else { 10 });
         line.cost_ns.value
     };
-    let (without, with) = (cost(false), cost(true));
+    // The stack ends at 0x7000.
+    let (without, with) = (cost(None, 0x7000, false), cost(Some(true), 0x7000, true));
     assert!(
         (15.0..=25.0).contains(&(with / without)),
         "{without} {with}"
     );
+    // Where nothing proves it the load waits for a store if it reads the stack, and for its own line elsewhere.
+    assert_eq!(cost(Some(false), 0x7000, true), with);
+    assert_eq!(cost(Some(false), 0x7_0000, false), without);
+    assert_eq!(cost(Some(true), 0x7_0000, true), with);
 }

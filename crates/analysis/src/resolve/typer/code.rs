@@ -23,7 +23,7 @@ pub(in crate::resolve) struct Block {
 
 /// What an instruction writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(in crate::resolve) struct Written {
     /// General registers: bits with iced's numbers.
     registers: u16,
     /// Whether its first operand is written.
@@ -36,7 +36,7 @@ pub(in crate::resolve) struct Code {
     /// All instructions, by address.
     pub(in crate::resolve) instructions: Vec<Instruction>,
     /// What each of them writes.
-    pub(super) written: Vec<Written>,
+    pub(in crate::resolve) written: Vec<Written>,
     /// All blocks, by address.
     pub(in crate::resolve) blocks: Vec<Block>,
     /// Number of the block where the function begins.
@@ -167,7 +167,7 @@ impl Written {
     }
 
     /// Iced's numbers of the general registers.
-    pub(super) fn registers(self) -> impl Iterator<Item = usize> {
+    pub(in crate::resolve) fn registers(self) -> impl Iterator<Item = usize> {
         (0..16).filter(move |register| self.registers >> register & 1 != 0)
     }
 }

@@ -6,6 +6,7 @@ use linewise_recording::{CpuId, Pid, Tid, Time};
 use super::Collector;
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::sources::timer::samplers::order;
 
 impl<K: Kernel> Collector<K> {
     /// Takes in what the rings hold of the time until now, and says until when that is: by then all has been told, and nothing of
@@ -16,11 +17,9 @@ impl<K: Kernel> Collector<K> {
         let mut records = Vec::new();
         let others = self.samplers.drain(&mut records);
         self.duty.passed_over(others);
-        // A record without a time goes first: it speaks of what came before.
-        let time = |record: &Record| record.time().unwrap_or(0);
         records.append(&mut self.later_records);
-        records.sort_by_key(time);
-        let told = records.partition_point(|record| time(record) <= until.0);
+        records.sort_by_key(order);
+        let told = records.partition_point(|record| order(record) <= until.0);
         self.later_records = records.split_off(told);
         for record in records {
             self.handle(record)?;

@@ -16,6 +16,7 @@ mod rings;
 pub(crate) mod threads;
 
 use cpus::CpuSamplers;
+pub(crate) use rings::order;
 use threads::ThreadSamplers;
 
 use crate::kernel::PerfEvents;

@@ -18,6 +18,11 @@ pub(super) fn at_once(options: SamplerOptions) -> SamplerOptions {
     }
 }
 
+/// What records are told by, in order: their times. One without a time goes first: it speaks of what came before.
+pub(crate) fn order(record: &Record) -> u64 {
+    record.time().unwrap_or(0)
+}
+
 /// All new records of some rings, in the order of their times.
 pub(super) fn drain<'a, R: PerfRing + 'a>(
     rings: impl Iterator<Item = &'a mut R>,
@@ -27,8 +32,7 @@ pub(super) fn drain<'a, R: PerfRing + 'a>(
     for ring in rings {
         ring.drain(|record| into.push(record));
     }
-    // A record without a time goes first: it speaks of what came before.
-    into.sort_by_key(|record| record.time().unwrap_or(0));
+    into.sort_by_key(order);
 }
 
 /// A ring for the events of a CPU, as large as this user may have; the next one is no larger.
